@@ -1,0 +1,110 @@
+# One verb for each need; `make help` lists them. ARGS passes options on: make demo ARGS=--json
+.DEFAULT_GOAL := help
+ARGS ?=
+EVENT ?= events/one-payment.json
+# The Python of the function: template.yaml's Runtime without the word "python".
+LAMBDA_PYTHON ?= 3.13
+# Evaluated when an environment is made, not before.
+PYTHON ?= $(shell tools/find-python)
+
+PY := .venv/bin/python
+READY := .venv/.ready
+SAM := .venv-sam/bin/sam
+SAM_READY := .venv-sam/.ready
+RIE_READY := .venv-lambda/.ready
+# The pins name everything, so nothing is resolved; what is never imported need not be compiled.
+PIP_INSTALL := -m pip install -qq --disable-pip-version-check --no-deps --no-compile
+
+# Nothing here talks to AWS; sam and botocore still ask for a region, and sam reports its use unless told not to.
+export SAM_CLI_TELEMETRY := 0
+export AWS_DEFAULT_REGION ?= us-east-1
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(READY) ## Make .venv from the pinned requirements (every other verb does it by itself)
+
+.PHONY: demo
+demo: $(READY) ## Run the main job on an embedded moto: duplicates, failures, killed workers (ARGS=--json)
+	@$(PY) -m demo $(ARGS)
+
+.PHONY: test
+test: $(READY) ## Run the tests (ARGS="-k lease -n0")
+	@$(PY) -m pytest -n auto --dist loadfile $(ARGS)
+
+.PHONY: check
+check: $(READY) ## Format, lint, types, template, architecture: what must be clean before a commit
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+	@.venv/bin/cfn-lint template.yaml
+	@$(PY) -m pytest -q tests/unit/test_architecture.py
+
+.PHONY: format
+format: $(READY) ## Format the code and mend what ruff can
+	@$(PY) -m ruff format .
+	@$(PY) -m ruff check --fix .
+
+.PHONY: dev
+dev: $(READY) ## Consume locally: poller, locked moto and the example payment provider
+	@$(PY) -m demo.provider --run -- $(PY) -m onceq dev $(ARGS)
+
+.PHONY: invoke
+invoke: $(READY) ## Invoke the consumer with one event, without Docker (EVENT=events/one-payment.json)
+	@$(PY) -m onceq invoke $(EVENT) $(ARGS)
+
+.PHONY: contract
+contract: $(READY) ## Run the contract suite of store and queue
+	@$(PY) -m pytest tests/contract $(ARGS)
+
+.PHONY: crash
+crash: $(READY) ## Crash before and after every store and queue call
+	@$(PY) -m pytest -n auto tests/crash $(ARGS)
+
+.PHONY: mutants
+mutants: $(READY) ## Break each condition and table cell on purpose; fail if the tests do not notice
+	@$(PY) tests/mutants/run.py $(ARGS)
+
+.PHONY: build
+build: $(SAM_READY) ## Build the artefact with the SAM CLI (needs python3.13: on PATH or among pyenv's versions)
+	@python=$$(tools/find-python $(LAMBDA_PYTHON)) || { \
+	  echo "make build: no python$(LAMBDA_PYTHON) on PATH or among pyenv's versions. sam build needs the function's own" >&2; \
+	  echo "Python. Install it (pyenv install $(LAMBDA_PYTHON)), or build for one that you have: make build LAMBDA_PYTHON=3.12" >&2; \
+	  exit 1; }; \
+	$(SAM) validate --lint && \
+	PATH="$$(dirname "$$python"):$$PATH" $(SAM) build --parameter-overrides Runtime=python$(LAMBDA_PYTHON)
+
+.PHONY: artefact
+artefact: build $(RIE_READY) ## Run the built artefact under the Lambda Runtime Interface Emulator
+	@$(PY) -m pytest tests/artefact $(ARGS)
+
+.PHONY: clean
+clean: ## Remove environments, caches and the artefact
+	rm -rf .venv .venv-sam .venv-lambda .aws-sam .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The .pth line puts src/ on the path of every Python of this environment; nothing of ours is installed into it.
+$(READY): requirements/dev.txt
+	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (on Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@echo "Making .venv from $< (once)" >&2
+	@"$(PYTHON)" -m venv .venv
+	@$(PY) $(PIP_INSTALL) -r $<
+	@$(PY) -c 'import os, sysconfig as s; p = s.get_path("purelib"); open(p + "/onceq-src.pth", "w").write(os.path.relpath("src", p) + "\n")'
+	@touch $@
+
+# The SAM CLI has an environment of its own: its pins conflict with the framework's.
+$(SAM_READY): requirements/sam.txt
+	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (on Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@echo "Making .venv-sam from $< (once)" >&2
+	@"$(PYTHON)" -m venv .venv-sam
+	@.venv-sam/bin/python $(PIP_INSTALL) -r $<
+	@touch $@
+
+# The emulator runs the function's own Python; --clear, so that another LAMBDA_PYTHON replaces it.
+$(RIE_READY): requirements/lambda-runtime.txt
+	@echo "Making .venv-lambda from $< (once)" >&2
+	@"$$(tools/find-python $(LAMBDA_PYTHON))" -m venv --clear .venv-lambda
+	@.venv-lambda/bin/python $(PIP_INSTALL) -r $<
+	@touch $@

@@ -1,0 +1,1 @@
+"""Your job types, one module each."""

@@ -1,0 +1,61 @@
+"""onceq: an AWS serverless SQS consumer framework; each job's effect happens effectively once.
+
+Write plain functions in ``src/jobs/``, compose them in ``src/app.py``, run ``sam deploy``. This package is the
+framework: it is replaced as a whole on upgrade, so do not edit it; everything else in the repository is yours.
+
+Read ``executor`` first: the life of one message, on one page.
+"""
+
+from onceq.application import App, JobStatus
+from onceq.codec import ResultNotStored
+from onceq.context import Context
+from onceq.errors import (
+    ClaimLost,
+    ConfigurationError,
+    EnqueueFailed,
+    EnqueueRefused,
+    IdempotencyKeyError,
+    OnceqError,
+    PayloadError,
+    QueueError,
+    Reject,
+    Retry,
+    Snooze,
+    StoreError,
+)
+from onceq.job_type import JobType, job
+from onceq.message import join_key
+from onceq.producer import Enqueued, Entry, Producer
+from onceq.retry import Backoff
+from onceq.settings import Settings
+from onceq.telemetry import PowertoolsHook
+
+__all__ = [
+    "App",
+    "Backoff",
+    "ClaimLost",
+    "ConfigurationError",
+    "Context",
+    "EnqueueFailed",
+    "EnqueueRefused",
+    "Enqueued",
+    "Entry",
+    "IdempotencyKeyError",
+    "JobStatus",
+    "JobType",
+    "OnceqError",
+    "PayloadError",
+    "PowertoolsHook",
+    "Producer",
+    "QueueError",
+    "Reject",
+    "ResultNotStored",
+    "Retry",
+    "Settings",
+    "Snooze",
+    "StoreError",
+    "job",
+    "join_key",
+]
+
+__version__ = "0.1.0"

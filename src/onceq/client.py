@@ -1,0 +1,114 @@
+"""How requests reach AWS: one botocore client a service, and one bounded retry loop.
+
+botocore's own retries are switched off: a retry that we do not see is a retry that ignores the time left, and
+after every one of ours a refusal is compared with what was being written (guarantee G11, `onceq.store`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from onceq.clock import Clock, Deadline, TokenFactory
+
+CONNECT_TIMEOUT = 1.0
+READ_TIMEOUT = 2.0
+ATTEMPTS = 5
+BACKOFF_BASE = 0.05
+BACKOFF_CAP = 1.0
+
+# Faults that pass by themselves; every other code is a mistake that a retry repeats.
+# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html
+PASSING = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "InternalServerError",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "ServiceUnavailable",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "TooManyRequestsException",
+        "TransactionConflictException",
+        "TransactionInProgressException",
+    }
+)
+
+
+class PassingFault(Exception):  # noqa: N818 - never leaves this module and its two callers
+    """A request failed for a reason that may pass, or its response never came."""
+
+
+def make_client(service: str, connections: int, *, read_timeout: float = READ_TIMEOUT) -> Any:
+    """Return a botocore client with our time-outs and no retries of its own.
+
+    Args:
+        service: ``dynamodb`` or ``sqs``.
+        connections: How many requests may be under way at once.
+        read_timeout: Seconds until a silent connection counts as failed.
+
+    Returns:
+        The client; the endpoint, region and credentials come from the environment as usual.
+    """
+    import botocore.session  # noqa: PLC0415 - `import onceq` must not load botocore
+    from botocore.config import Config  # noqa: PLC0415
+
+    config = Config(
+        connect_timeout=CONNECT_TIMEOUT,
+        read_timeout=read_timeout,
+        max_pool_connections=max(1, connections),
+        retries={"total_max_attempts": 1},
+    )
+    return botocore.session.get_session().create_client(service, config=config)
+
+
+def send(client: Any, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Send one request.
+
+    Raises:
+        PassingFault: If it failed for a reason that may pass.
+        botocore.exceptions.ClientError: If the service refused it.
+        botocore.exceptions.BotoCoreError: If it could not be sent at all.
+    """
+    from botocore import xform_name  # noqa: PLC0415
+    from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError  # noqa: PLC0415
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415
+
+    try:
+        response: dict[str, Any] = getattr(client, xform_name(operation))(**request)
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        code = error.response.get("Error", {}).get("Code", "")
+        if status >= 500 or code in PASSING:  # noqa: PLR2004 - HTTP's own limit
+            raise PassingFault(str(error)) from error
+        raise
+    except (HTTPClientError, IncompleteReadError, ResponseParserError) as error:
+        raise PassingFault(str(error)) from error
+    return response
+
+
+def retrying(
+    attempt: Callable[[], dict[str, Any]], *, clock: Clock, tokens: TokenFactory, deadline: Deadline
+) -> dict[str, Any]:
+    """Run a request until it is answered, a bounded number of times and inside the time left.
+
+    Raises:
+        PassingFault: The last one, when attempts or time are used up.
+    """
+    for number in range(ATTEMPTS):
+        try:
+            return attempt()
+        except PassingFault:
+            pause = tokens.uniform(0, min(BACKOFF_CAP, BACKOFF_BASE * 2**number))
+            if number == ATTEMPTS - 1 or deadline.remaining() <= pause:
+                raise
+            clock.sleep(pause)
+    raise AssertionError  # pragma: no cover - the loop returns or raises

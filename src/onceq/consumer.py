@@ -1,0 +1,176 @@
+"""A batch: lanes on a bounded pool, then the stale jobs alone, then one exact answer to SQS.
+
+The answer is a partial batch response: the ids to keep, all of this event. AWS reads an id that is empty, null or
+unknown as "keep everything"
+(https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-errorhandling.html), so a record that must be kept and has
+no id fails the invocation; its neighbours are protected by their claims.
+"""
+
+from __future__ import annotations
+
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceq import telemetry as events
+from onceq.codec import printable
+from onceq.errors import MessageError, NotAnSqsEvent, UnnameableRecord
+from onceq.job_type import Job, UnknownJob
+from onceq.lanes import lanes_of
+from onceq.message import DeadLetterNote, Message
+from onceq.outcome import Faulted, GoneStale, NotStarted, Outcome, RefusedMessage, Unserved, answer_of
+from onceq.settling import Delivery, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onceq.executor import Executor
+    from onceq.job_type import JobTypes
+    from onceq.queue import Queue
+    from onceq.settings import Settings
+
+PartialBatchResponse = dict[str, list[dict[str, str]]]
+Readied = Job | Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """Consumes one batch."""
+
+    job_types: JobTypes
+    settings: Settings
+    executor: Executor
+    queue: Queue
+
+    def consume(self, event: object) -> PartialBatchResponse:
+        """Run the jobs of an SQS event.
+
+        Args:
+            event: The event that Lambda passes.
+
+        Returns:
+            The partial batch response.
+
+        Raises:
+            NotAnSqsEvent: If the records are not SQS's, so that their own source keeps them.
+            UnnameableRecord: If a record must be kept and has no message id.
+        """
+        telemetry = self.executor.telemetry
+        records = _records_of(event)
+        if not records:
+            telemetry.emit(events.EventWithoutRecords())
+            return {"batchItemFailures": []}
+        deliveries = [self._delivery(record) for record in records]
+        readied = [self._ready(delivery) for delivery in deliveries]
+        outcomes = self._run(deliveries, readied)
+        kept = settle(
+            deliveries,
+            outcomes,
+            queue=self.queue,
+            clock=self.executor.clock,
+            tokens=self.executor.tokens,
+            telemetry=telemetry,
+        )
+        telemetry.emit(events.BatchAnswered(records=len(records), kept=sum(kept)))
+        ids = [delivery.message.message_id for delivery, keep in zip(deliveries, kept, strict=True) if keep]
+        if None in ids:
+            message = "a record that must be kept has no messageId: the whole batch is kept"
+            raise UnnameableRecord(message)
+        return {"batchItemFailures": [{"itemIdentifier": str(message_id)} for message_id in dict.fromkeys(ids)]}
+
+    def _delivery(self, record: object) -> Delivery:
+        message = Message.from_record(record)
+        return Delivery(message, self.settings.queue_of(message.source_arn))
+
+    def _ready(self, delivery: Delivery) -> Readied:
+        """Read the job, or the outcome of a message that is none. No I/O."""
+        message, queue = delivery.message, delivery.queue
+        telemetry = self.executor.telemetry
+        if queue is None:
+            reason = f"queue {message.source_arn!r} is not in ONCEQ_QUEUES"
+            telemetry.emit(events.MessageUnserved(message_id=message.message_id, reason=printable(reason)))
+            return Unserved(reason)
+        try:
+            job = self.job_types.job_of(message, queue=queue.name, max_hops=self.settings.max_hops)
+        except MessageError as error:
+            telemetry.emit(events.MessageRefused(message_id=message.message_id, reason=str(error)))
+            return RefusedMessage(DeadLetterNote(str(error)))
+        except Exception as error:  # noqa: BLE001 - a fault of our own is that record's failure, never its neighbours'
+            return self._faulted(message, error)
+        if isinstance(job, UnknownJob):
+            telemetry.emit(events.MessageUnserved(message_id=message.message_id, reason=job.reason))
+            return Unserved(job.reason)
+        return job
+
+    def _run(self, deliveries: Sequence[Delivery], readied: Sequence[Readied]) -> list[Outcome]:
+        outcomes: dict[int, Outcome] = {}
+        lanes = lanes_of([_shared(delivery, ready) for delivery, ready in zip(deliveries, readied, strict=True)])
+        workers = min(self.settings.concurrency, len(lanes))
+        if workers == 1:
+            halts = [self._walk(lane, readied, outcomes, alone=False) for lane in lanes]
+        else:
+            # Leaving the block waits for every lane: nothing runs on when the answer is given.
+            with ThreadPoolExecutor(workers, thread_name_prefix="onceq") as pool:
+                halts = list(pool.map(lambda lane: self._walk(lane, readied, outcomes, alone=False), lanes))
+        # Fewest attempts first: of several that died together the innocent ones get away before the killer runs.
+        for _, lane in sorted((halt for halt in halts if halt is not None), key=lambda halt: halt[0]):
+            self._walk(lane, readied, outcomes, alone=True)
+        return [outcomes[position] for position in range(len(readied))]
+
+    def _walk(
+        self, lane: Sequence[int], readied: Sequence[Readied], outcomes: dict[int, Outcome], *, alone: bool
+    ) -> tuple[int, Sequence[int]] | None:
+        """Run a lane in order; return attempts and rest where it stands before a stale job that must run alone."""
+        stopped = False
+        for number, position in enumerate(lane):
+            if stopped:
+                outcomes[position] = NotStarted("an earlier message of its lane is kept")
+                continue
+            outcome = self._outcome(readied[position], alone=alone)
+            if isinstance(outcome, GoneStale):
+                return outcome.attempts, lane[number:]
+            outcomes[position] = outcome
+            stopped = answer_of(outcome, 0, 0).keep
+        return None
+
+    def _outcome(self, ready: Readied, *, alone: bool) -> Outcome | GoneStale:
+        if not isinstance(ready, Job):
+            return ready
+        try:
+            return self.executor.execute(ready, alone=alone)
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._faulted(ready.message, error)
+
+    def _faulted(self, message: Message, error: Exception) -> Outcome:
+        trace = "".join(traceback.format_exception(error, limit=-8))
+        reason = printable(f"a fault of the framework: {error!r}")
+        self.executor.telemetry.emit(
+            events.MessageFaulted(message_id=message.message_id, reason=reason, trace=printable(trace, 4_000))
+        )
+        return Faulted(reason)
+
+
+def _shared(delivery: Delivery, ready: Readied) -> list[tuple[str, str]]:
+    shared = [("job", ready.pk)] if isinstance(ready, Job) else []
+    if delivery.queue and delivery.queue.is_fifo and delivery.message.group:
+        shared.append((delivery.message.source_arn, delivery.message.group))
+    return shared
+
+
+def _records_of(event: object) -> list[object]:
+    if not isinstance(event, dict):
+        message = f"an SQS event is an object with Records, not a {type(event).__name__}"
+        raise NotAnSqsEvent(message)
+    records = event.get("Records")
+    if records is None:
+        return []
+    if not isinstance(records, list):
+        message = f"Records is a list, not a {type(records).__name__}"
+        raise NotAnSqsEvent(message)
+    for record in records:
+        source = (record.get("eventSource") or record.get("EventSource")) if isinstance(record, dict) else None
+        if source not in (None, "aws:sqs"):
+            message = f"the records are from {printable(source, 100)}, not from aws:sqs"
+            raise NotAnSqsEvent(message)
+    return records

@@ -1,0 +1,214 @@
+"""Every error and signal of the framework, and nothing else.
+
+The families, and who meets them::
+
+    OnceqError                      base of all that is not a signal
+    ├── ConfigurationError          wiring contradicts itself: raised before a message is touched
+    ├── NotAnSqsEvent               the consumer was given something that SQS did not send
+    ├── UnnameableRecord            a failing record has no message id, so the whole batch is kept
+    ├── MessageError                one message cannot become a job: it is refused, its neighbours go on
+    │   ├── EnvelopeError           the body cannot be read
+    │   ├── IdempotencyKeyError     the key is missing, blank or of a wrong type
+    │   └── PayloadError            a value cannot be encoded, decoded or fitted to its type
+    ├── EnqueueRefused              SQS or DynamoDB would refuse the message: nothing was sent
+    ├── EnqueueFailed               some entries could not be sent
+    ├── StoreError                  the claims table did not take a request
+    │   └── StoreUnavailable        ... for reasons that pass: the outcome of the request is unknown
+    ├── ConditionFailed             a conditional write was refused (store.py turns it into a value)
+    └── QueueError                  SQS refused a request
+        └── QueueUnavailable        ... or did not answer in time
+    JobControl                      what a job raises to say how its attempt ends
+    ├── Retry  Snooze  Reject
+    Signal (BaseException)          what a job's own ``except Exception`` must not swallow
+    └── ClaimLost
+
+This module sits at the bottom of the import chain: it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+
+class OnceqError(Exception):
+    """Something went wrong in onceq; the subclass says what and what to do."""
+
+    def __init__(self, message: str = "") -> None:
+        """Keep the message; without one, the first line of the class's docstring stands for it."""
+        super().__init__(message or inspect.cleandoc(type(self).__doc__ or "").partition("\n")[0])
+
+
+class ConfigurationError(OnceqError):
+    """Settings, job types or wiring contradict each other: correct them and deploy again."""
+
+
+class NotAnSqsEvent(OnceqError):  # noqa: N818 - reads as the sentence it is in a Lambda log
+    """The event did not come from SQS: connect the consumer to an SQS event source mapping."""
+
+
+class UnnameableRecord(OnceqError):  # noqa: N818 - as above
+    """A record that must be kept has no message id, so only failing the whole batch keeps it."""
+
+
+class MessageError(OnceqError):
+    """This message cannot become a job."""
+
+
+class EnvelopeError(MessageError):
+    """The body of the message cannot be read."""
+
+
+class IdempotencyKeyError(MessageError):
+    """An idempotency key is a string that is not blank, or an int."""
+
+
+class PayloadError(MessageError):
+    """A value cannot be encoded as JSON, or does not fit the type that the job type declares."""
+
+
+class EnqueueRefused(OnceqError):  # noqa: N818 - the message was refused, not the program at fault
+    """The message was not sent because SQS or DynamoDB would refuse it."""
+
+
+class EnqueueFailed(OnceqError):  # noqa: N818 - as above
+    """Some entries could not be sent: send those in ``failed`` again with the same keys.
+
+    Attributes:
+        sent: What was sent, as ``(entry, Enqueued)`` pairs.
+        failed: What was not sent, as ``(entry, reason)`` pairs.
+    """
+
+    def __init__(self, sent: Sequence[tuple[Any, Any]], failed: Sequence[tuple[Any, str]]) -> None:
+        """Keep both lists and say the first reasons."""
+        self.sent = tuple(sent)
+        self.failed = tuple(failed)
+        reasons = "; ".join(sorted({reason for _, reason in failed})[:3])
+        super().__init__(f"{len(self.failed)} of {len(self.failed) + len(self.sent)} entries were not sent: {reasons}")
+
+
+class StoreError(OnceqError):
+    """The claims table refused a request: check the table's name, region and the function's permissions."""
+
+
+class StoreUnavailable(StoreError):  # noqa: N818 - says what is the case
+    """The claims table did not answer in time: the request may or may not have been applied."""
+
+
+class ConditionFailed(OnceqError):  # noqa: N818 - a refusal is contention, not a fault
+    """A conditional write was refused.
+
+    Attributes:
+        item: The item as it was at the refusal, in DynamoDB's own shape; ``None`` if there was none.
+    """
+
+    def __init__(self, item: Mapping[str, Any] | None) -> None:
+        """Keep the old item."""
+        self.item = item
+        super().__init__()
+
+
+class QueueError(OnceqError):
+    """SQS refused a request: check the queue's URL and the function's permissions."""
+
+
+class QueueUnavailable(QueueError):  # noqa: N818 - as StoreUnavailable
+    """SQS did not answer in time: the request may or may not have been carried out."""
+
+
+class JobControl(Exception):  # noqa: N818 - not errors: how a job says that its attempt ends
+    """What a job raises to say how its attempt ends."""
+
+
+class Retry(JobControl):
+    """Ask for another attempt.
+
+    Args:
+        delay: Seconds (or a ``timedelta``) until then; ``None`` uses the job type's back-off.
+        reason: Said in the log and in the record.
+
+    Raises:
+        ValueError: If the delay is negative or not a finite number.
+
+    Example:
+        >>> Retry(delay=30).delay
+        30.0
+    """
+
+    def __init__(self, delay: float | timedelta | None = None, reason: str = "") -> None:
+        """Check and keep the delay."""
+        self.delay = None if delay is None else seconds_of(delay)
+        super().__init__(reason or "the job asked for another attempt")
+
+
+class Snooze(JobControl):
+    """Run the job later without using an attempt.
+
+    Args:
+        delay: Seconds (or a ``timedelta``) until then.
+        reason: Said in the log and in the record.
+
+    Raises:
+        ValueError: If the delay is negative or not a finite number.
+
+    Example:
+        >>> Snooze(60).delay
+        60.0
+    """
+
+    def __init__(self, delay: float | timedelta, reason: str = "") -> None:
+        """Check and keep the delay."""
+        self.delay = seconds_of(delay)
+        super().__init__(reason or "the job asked to run later")
+
+
+class Reject(JobControl):
+    """End the job for good: it is never retried, and its message goes to the dead-letter queue.
+
+    Args:
+        reason: Why, for the person who reads the dead-letter queue.
+
+    Example:
+        >>> str(Reject("amount must be positive"))
+        'amount must be positive'
+    """
+
+    def __init__(self, reason: str) -> None:
+        """Keep the reason."""
+        super().__init__(reason)
+
+
+class Signal(BaseException):
+    """A signal that passes through a job's ``except Exception``, so that a job cannot swallow it by accident."""
+
+
+class ClaimLost(Signal):
+    """Somebody else took the claim over: what this attempt writes from here on changes nothing.
+
+    A ``BaseException``, because a job that catches ``Exception`` around its effects must still stop.
+
+    Attributes:
+        seen: The record as it stands now (``onceq.store.Record``), or ``None`` if it is gone.
+    """
+
+    def __init__(self, seen: Any = None) -> None:
+        """Keep the record that was seen."""
+        self.seen = seen
+        super().__init__("the claim was taken over by another claimant")
+
+
+def seconds_of(delay: float | timedelta) -> float:
+    """Return a delay in seconds.
+
+    Raises:
+        ValueError: If it is negative or not a finite number.
+    """
+    seconds = delay if isinstance(delay, int | float) else delay.total_seconds()
+    if isinstance(delay, bool) or not 0 <= seconds < float("inf"):
+        message = f"a delay is a number of seconds from 0 on, not {delay!r}"
+        raise ValueError(message)
+    return float(seconds)

@@ -1,0 +1,276 @@
+"""The life of one message, from claim to outcome. Read this page first.
+
+::
+
+    claim ──► replay, defer, refuse, end again                (nothing runs)
+      │
+      ▼
+    run the job ──► what it returned or raised ──► `end_of` decides ──► one write ends the claim ──► outcome
+
+If the process dies before the claim, nothing happened. After the claim and before the end, the claim goes stale and
+the next delivery takes it over; what a foreign effect did meanwhile is attempted again with the same downstream key
+(G12). After the end is written, the next delivery finds it and replays.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
+
+from onceq import claim as claims
+from onceq import outcome as ends
+from onceq import telemetry as events
+from onceq.attempt import renewing, run
+from onceq.claim import Claim, Request
+from onceq.codec import ResultNotStored, decode, encode_result
+from onceq.context import Context
+from onceq.errors import ClaimLost, StoreError
+from onceq.message import DeadLetterNote
+from onceq.record import Status
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from onceq.attempt import Middleware
+    from onceq.clock import Clock, Deadline, TokenFactory
+    from onceq.job_type import Job
+    from onceq.outcome import GoneStale, Outcome
+    from onceq.settings import Settings
+    from onceq.record import Record
+    from onceq.store import Store
+    from onceq.telemetry import Telemetry
+
+# A job that declares no max_duration is started while at least so much remains.
+LEAST_SECONDS = 5.0
+# Lambda stops the process a little after the time that its context tells; the lease covers that.
+LEASE_MARGIN_MS = 1_000
+# Outside Lambda nothing kills the process: the lease is short and renewed, but not for ever, so a hung job shows.
+OPEN_LEASE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """Runs jobs. The same one serves Lambda, the local runner, the tests and the command line."""
+
+    store: Store
+    settings: Settings
+    deadline: Deadline
+    clock: Clock
+    tokens: TokenFactory
+    telemetry: Telemetry
+    middleware: Sequence[Middleware]
+    loop: Callable[[], asyncio.AbstractEventLoop]
+
+    def execute(self, job: Job, *, alone: bool = False) -> Outcome | GoneStale:
+        """Run a job once, whatever was delivered before.
+
+        Args:
+            job: The job, read from its message.
+            alone: Whether nothing else runs in this process now, so that a stale job may be taken over (G5).
+
+        Returns:
+            How the message ends. No exception of the job, the store or the queue leaves this method.
+
+        Raises:
+            Signal: One that is not ours to handle.
+        """
+        if not self._may_start(job):
+            return self._not_started(job)
+        lease_ms = self._lease_ms(job)
+        try:
+            answer = claims.claim(self.store, self._request(job, lease_ms, alone=alone), self.clock, self.tokens)
+            match answer:
+                case Claim():
+                    return self._run(job, answer, lease_ms)
+                case _:
+                    return self._settled(job, answer)
+        except StoreError as error:
+            # Nothing ran, or its outcome could not be recorded: the message is kept, and the record decides next time.
+            self._emit_fault(job, error)
+            return ends.Faulted(str(error))
+        except ClaimLost as lost:
+            return self._lost(job, lost.seen)
+
+    def _run(self, job: Job, claim: Claim, lease_ms: int) -> Outcome:
+        self._emit_claimed(job, claim)
+        if not self._may_start(job):
+            claim.release(
+                self.clock.now_ms(), not_before=self.clock.now_ms(), error=claim.record.error, counted=False
+            )
+            return self._not_started(job)
+        record, started = claim.record, self.clock.monotonic()
+        with self._leased(job, claim, lease_ms):
+            value, error = run(job, self._context(job, record, started), self.middleware, self.loop)
+        seconds = self.clock.monotonic() - started
+        limit = job.job_type.max_duration
+        if limit is not None and seconds > limit:
+            self._emit(events.JobOverran, job, claim.record, seconds=round(seconds, 3), max_duration=limit)
+        now_ms = self.clock.now_ms()
+        end = ends.end_of(error, job.job_type, record.attempts, now_ms, self.tokens.uniform)
+        return self._end(job, claim, end, value, seconds)
+
+    def _end(self, job: Job, claim: Claim, end: ends.End, value: object, seconds: float) -> Outcome:
+        now_ms = self.clock.now_ms()
+        match end:
+            case ends.Complete():
+                return self._complete(job, claim, value, seconds)
+            case ends.Release(not_before, error, counted):
+                record = claim.release(now_ms, not_before=not_before, error=error, counted=counted)
+                self._emit(events.JobReleased, job, record, not_before=not_before, error=error, counted=counted)
+                return ends.Released(not_before)
+            case ends.RejectFor(reason):
+                record = claim.reject(now_ms, error=reason)
+            case ends.HoldFor(reason):
+                record = claim.hold(error=reason)
+            case _:
+                assert_never(end)
+        return self._ended(job, record, before=False)
+
+    def _complete(self, job: Job, claim: Claim, value: object, seconds: float) -> Outcome:
+        # Encoded before the write: a result that cannot be stored must not leave the effect unrecorded (G10).
+        encoded = encode_result(value, self.settings.result_limit)
+        missing = encoded if isinstance(encoded, ResultNotStored) else None
+        try:
+            record = claim.complete(
+                self.clock.now_ms(),
+                result=None if isinstance(encoded, ResultNotStored) else encoded,
+                not_stored=missing.reason if missing else None,
+            )
+        except StoreError as error:
+            self._emit(events.EffectNotRecorded, job, claim.record, error=str(error))
+            return ends.Faulted(f"effect done, not recorded: {error}")
+        if missing:
+            self._emit(events.ResultWasNotStored, job, record, reason=missing.reason)
+        self._emit(events.JobCompleted, job, record, seconds=round(seconds, 3))
+        return ends.Completed(result_of(record))
+
+    def _settled(self, job: Job, decision: claims.Settled) -> Outcome | GoneStale:
+        match decision:
+            case claims.Replay(record):
+                self._emit(events.JobReplayed, job, record)
+                return ends.Replayed(result_of(record))
+            case claims.Busy(until):
+                self._emit(events.JobDeferred, job, None, until=until)
+                return ends.Deferred(until)
+            case claims.Stale(record):
+                return ends.GoneStale(record.attempts)
+            case claims.Ended(record, before):
+                return self._ended(job, record, before=before)
+            case claims.KeyReuse(record):
+                reason = "key reuse: the idempotency key belongs to a job with another payload"
+                event = events.MessageRefused(message_id=job.message.message_id, reason=f"{reason} ({record.pk})")
+                self.telemetry.emit(event)
+                note = DeadLetterNote(reason, job_type=job.job_type.name, idempotency_key=job.key)
+                return ends.RefusedMessage(note)
+            case _:
+                assert_never(decision)
+
+    def _ended(self, job: Job, record: Record, *, before: bool) -> Outcome:
+        note = DeadLetterNote(
+            reason=str(record.status),
+            error=record.error or "",
+            job_type=job.job_type.name,
+            idempotency_key=job.key,
+            attempts=record.attempts,
+            version=record.version,
+        )
+        if record.status is Status.UNCERTAIN:
+            self._emit(events.JobHeld, job, record, reason=note.error, before=before)
+            return ends.Uncertain(note)
+        self._emit(events.JobRejected, job, record, reason=note.error, before=before)
+        return ends.Rejected(note)
+
+    def _lost(self, job: Job, seen: Record | None) -> Outcome:
+        status = str(seen.status) if seen else None
+        self._emit(events.ClaimWasLost, job, None, status=status, winner=seen.claimant if seen else None)
+        return ends.TakenFromUs(completed=seen is not None and seen.status is Status.COMPLETED)
+
+    def _may_start(self, job: Job) -> bool:
+        limit = job.job_type.max_duration
+        need = LEAST_SECONDS if limit is None else limit + self.settings.reserve
+        return self.deadline.accepting and self.deadline.remaining() >= need
+
+    def _lease_ms(self, job: Job) -> int:
+        if self.deadline.kills:
+            return int(self.deadline.remaining() * 1000) + LEASE_MARGIN_MS
+        return int((job.job_type.max_duration or OPEN_LEASE_SECONDS) * 1000)
+
+    def _request(self, job: Job, lease_ms: int, *, alone: bool) -> Request:
+        return Request(
+            pk=job.pk,
+            job_type=job.job_type.storage_name,
+            idempotency_key=job.key,
+            fingerprint=job.fingerprint,
+            message_id=job.message.message_id,
+            redriven_version=job.message.redriven_version,
+            max_attempts=job.job_type.max_attempts,
+            lease_ms=lease_ms,
+            skew_ms=int(self.settings.clock_skew * 1000),
+            retention_s=int(job.job_type.retention.total_seconds()),
+            semantics=job.job_type.semantics,
+            alone=alone,
+        )
+
+    def _leased(self, job: Job, claim: Claim, lease_ms: int) -> AbstractContextManager[None]:
+        if self.deadline.kills:
+            return nullcontext()
+
+        def report(error: StoreError) -> None:
+            self._emit(events.LeaseNotRenewed, job, claim.record, error=str(error))
+
+        return renewing(claim, lease_ms=lease_ms, clock=self.clock, report=report)
+
+    def _context(self, job: Job, record: Record, started: float) -> Context:
+        def seconds_left() -> float:
+            limit = job.job_type.max_duration or float("inf")
+            return max(0.0, min(self.deadline.remaining(), started + limit - self.clock.monotonic()))
+
+        return Context(
+            job_type=job.job_type.storage_name,
+            key=job.key,
+            attempt=record.attempts,
+            fencing_token=record.fencing_token,
+            message=job.message,
+            seconds_left=seconds_left,
+        )
+
+    def _not_started(self, job: Job) -> Outcome:
+        reason = "the time left is too short" if self.deadline.accepting else "the runner is stopping"
+        self._emit(events.JobNotStarted, job, None, reason=reason)
+        return ends.NotStarted(reason)
+
+    def _emit_claimed(self, job: Job, claim: Claim) -> None:
+        previous = claim.previous
+        if previous is not None and previous.status is Status.FAILED:
+            self._emit(events.JobRetried, job, claim.record)
+        elif previous is not None:
+            self._emit(
+                events.JobTakenOver,
+                job,
+                claim.record,
+                previous_status=str(previous.status),
+                previous_claimant=previous.claimant,
+            )
+        payload = repr(job.payload) if self.settings.log_payloads else None
+        self._emit(events.JobStarted, job, claim.record, payload=payload)
+
+    def _emit_fault(self, job: Job, error: StoreError) -> None:
+        self.telemetry.emit(events.MessageFaulted(message_id=job.message.message_id, reason=str(error)))
+
+    def _emit(self, event: type[events.JobEvent], job: Job, record: Record | None, **values: Any) -> None:
+        known: dict[str, Any] = {} if record is None else {"attempt": record.attempts, "claimant": record.claimant}
+        self.telemetry.emit(
+            event(
+                job_type=job.job_type.name, key=job.key, message_id=job.message.message_id, **(known | values)
+            )
+        )
+
+
+def result_of(record: Record) -> Any:
+    """Return the stored result of a completed record, decoded: the same value for the first run and every replay."""
+    if record.result_not_stored is not None:
+        return ResultNotStored(record.result_not_stored)
+    return None if record.result is None else decode(record.result)

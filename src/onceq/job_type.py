@@ -1,0 +1,388 @@
+"""A job type: a plain function with a stable name, and the rules by which a message becomes a job of it.
+
+`job` makes a plain value; nothing is registered anywhere. `JobTypes` is the closed set that an `onceq.App` serves.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import jmespath
+import jmespath.exceptions
+
+from onceq.record import pk_of
+from onceq.codec import fingerprint, fit, printable
+from onceq.errors import ConfigurationError, EnvelopeError, IdempotencyKeyError, MessageError, PayloadError
+from onceq.message import Message, NewerEnvelope, check_key, join_key, open_envelope
+from onceq.retry import Backoff
+from onceq.record import Semantics
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Selector = Callable[[Any], Any] | str
+NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
+# Twelve hours are the longest that SQS hides a message, and Lambda stops far below.
+LONGEST_DURATION = 43_200
+DEFAULT_RETENTION = timedelta(days=60)
+
+
+class _All:
+    """The whole payload."""
+
+    def __repr__(self) -> str:
+        return "ALL"
+
+
+ALL = _All()
+
+
+@dataclass(frozen=True)
+class JobType(Generic[P, R]):
+    """A function with a stable name, and how its jobs are run. Make one with `job`.
+
+    Calling it calls the plain function, so a unit test needs no framework.
+    """
+
+    function: Callable[P, R]
+    name: str
+    queue: str = "default"
+    formerly: tuple[str, ...] = ()
+    key: Selector | None = None
+    fingerprint: Selector | _All | None = ALL
+    max_attempts: int = 5
+    max_duration: float | None = None
+    backoff: Backoff = field(default_factory=Backoff)
+    reject: tuple[type[Exception], ...] = ()
+    retention: timedelta = DEFAULT_RETENTION
+    semantics: Semantics = Semantics.AT_LEAST_ONCE
+
+    def __post_init__(self) -> None:
+        """Check every option, so that a mistake shows at import and not at the first message.
+
+        Raises:
+            ConfigurationError: Naming the option and what it takes.
+        """
+        for name in (self.name, *self.formerly):
+            _require(
+                isinstance(name, str) and NAME.fullmatch(name) is not None,
+                f"job type name {name!r}: give lower-case letters, digits, '_', '.' and '-', a letter first",
+            )
+        _require(callable(self.function), f"job type {self.name!r} needs a function")
+        _require(
+            isinstance(self.max_attempts, int) and self.max_attempts >= 1,
+            f"{self.name}: max_attempts={self.max_attempts!r}: give a whole number from 1 on",
+        )
+        _require(
+            self.max_duration is None or 0 < self.max_duration <= LONGEST_DURATION,
+            f"{self.name}: max_duration={self.max_duration!r}: give seconds above 0, the worst case of one attempt",
+        )
+        _require(
+            isinstance(self.retention, timedelta) and self.retention >= timedelta(seconds=1),
+            f"{self.name}: retention={self.retention!r}: give a timedelta of a second or more",
+        )
+        _require(
+            all(isinstance(error, type) and issubclass(error, Exception) for error in self.reject),
+            f"{self.name}: reject={self.reject!r}: give exception classes",
+        )
+        for option, selector in (("key", self.key), ("fingerprint", self.fingerprint)):
+            if isinstance(selector, str):
+                try:
+                    jmespath.compile(selector)
+                except jmespath.exceptions.JMESPathError as error:
+                    message = f"{self.name}: {option}={selector!r} is not a JMESPath expression: {error}"
+                    raise ConfigurationError(message) from error
+        _ = self._parameters
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the plain function."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def storage_name(self) -> str:
+        """The oldest name: records and downstream keys use it, so a rename never runs a job again."""
+        return self.formerly[-1] if self.formerly else self.name
+
+    def invoke(self, payload: Any, context: Any) -> Any:
+        """Call the function with what its parameters ask for."""
+        payload_type, takes_context = self._parameters
+        arguments = ([] if payload_type is None else [payload]) + ([context] if takes_context else [])
+        return self.function(*arguments)  # type: ignore[call-arg]  # the signature was read from the function itself
+
+    def load(self, payload: Any) -> Any:
+        """Return decoded JSON as the type that the payload parameter declares.
+
+        Raises:
+            PayloadError: If it does not fit.
+        """
+        payload_type = self._parameters[0]
+        return payload if payload_type is None else fit(payload, payload_type)
+
+    def key_of(self, payload: Any, loaded: Any) -> str:
+        """Derive the idempotency key from a payload.
+
+        Args:
+            payload: The payload as JSON, which a JMESPath expression reads.
+            loaded: The payload as its type, which a callable reads.
+
+        Raises:
+            IdempotencyKeyError: If the job type declares no key, or it selects nothing usable.
+        """
+        if self.key is None:
+            message = f"no idempotency key: stamp one (onceq's producer does) or declare key= on {self.name!r}"
+            raise IdempotencyKeyError(message)
+        try:
+            selected = _select(self.key, payload, loaded)
+        except Exception as error:  # the user's own function may raise anything
+            message = f"key= of {self.name!r} raised {printable(repr(error), 200)}"
+            raise IdempotencyKeyError(message) from error
+        return join_key(*selected) if isinstance(selected, tuple | list) else check_key(selected)
+
+    def fingerprint_of(self, payload: Any, loaded: Any) -> str | None:
+        """Return the payload fingerprint, or ``None`` where the comparison is off.
+
+        Raises:
+            PayloadError: If what is selected cannot be encoded.
+        """
+        if self.fingerprint is None:
+            return None
+        if isinstance(self.fingerprint, _All):
+            return fingerprint(payload)
+        try:
+            selected = _select(self.fingerprint, payload, loaded)
+        except Exception as error:  # the user's own function may raise anything
+            message = f"fingerprint= of {self.name!r} raised {printable(repr(error), 200)}"
+            raise PayloadError(message) from error
+        return fingerprint(selected)
+
+    @cached_property
+    def _parameters(self) -> tuple[Any, bool]:
+        """The payload's type (``None`` without a payload parameter), and whether the context is asked for."""
+        try:
+            signature = inspect.signature(self.function)
+            hints = typing.get_type_hints(self.function)
+        except (NameError, AttributeError, TypeError, ValueError) as error:
+            message = (
+                f"{self.name}: the annotations of its function cannot be read ({error}): "
+                "import what they name outside `if TYPE_CHECKING:`"
+            )
+            raise ConfigurationError(message) from error
+        payload: list[Any] = []
+        takes_context = False
+        for parameter in signature.parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                continue
+            hint = hints.get(parameter.name, Any)
+            if getattr(hint, "__onceq_context__", False) or (hint is Any and parameter.name in ("ctx", "context")):
+                takes_context = True
+                continue
+            _require(
+                not takes_context and not payload and parameter.kind is not parameter.KEYWORD_ONLY,
+                f"{self.name}: a job takes a payload and then, if it wants it, `ctx: Context`; not {signature}",
+            )
+            payload.append(hint)
+        return (payload[0] if payload else None), takes_context
+
+
+def job(  # noqa: PLR0913 - each is one option of a job type
+    name: str,
+    *,
+    queue: str = "default",
+    formerly: Iterable[str] = (),
+    key: Selector | None = None,
+    fingerprint: Selector | _All | None = ALL,
+    max_attempts: int = 5,
+    max_duration: float | None = None,
+    backoff: Backoff = Backoff(),  # noqa: B008 - frozen
+    reject: Iterable[type[Exception]] = (),
+    retention: timedelta = DEFAULT_RETENTION,
+) -> Callable[[Callable[P, R]], JobType[P, R]]:
+    """Make a job type of a function.
+
+    Args:
+        name: Its stable name, stored in records and messages; never the function's own, which you may rename.
+        queue: Name of the queue its jobs are sent to.
+        formerly: Earlier names, the oldest last; messages and records under them still count.
+        key: Selects the idempotency key from messages that no onceq producer made: a callable over the typed payload,
+            or a JMESPath expression over its JSON. Several parts (a tuple or list) are joined without collisions.
+        fingerprint: What of the payload must agree between duplicates: all of it, what a callable or a JMESPath
+            expression selects, or ``None`` to compare nothing.
+        max_attempts: Starts after which a failing job is rejected.
+        max_duration: The realistic worst case of one attempt, in seconds. A job is not started when less time remains;
+            an ``async def`` job is cancelled at it. Without it a job is started while at least 5 s remain.
+        backoff: When a failed job runs again.
+        reject: Exception classes that are permanent: a job that raises one is rejected at once.
+        retention: How long an ended job is remembered, so that duplicates are recognised.
+
+    Returns:
+        A decorator that makes a `JobType`; calling it calls the plain function.
+
+    Raises:
+        ConfigurationError: If an option cannot be used.
+
+    Example:
+        >>> @job("greet", max_attempts=3)
+        ... def greet(payload: dict) -> str:
+        ...     return "Hello " + payload["name"]
+        >>> greet({"name": "Ada"})
+        'Hello Ada'
+    """
+
+    def decorate(function: Callable[P, R]) -> JobType[P, R]:
+        return JobType(
+            function,
+            name,
+            queue=queue,
+            formerly=(formerly,) if isinstance(formerly, str) else tuple(formerly),
+            key=key,
+            fingerprint=fingerprint,
+            max_attempts=max_attempts,
+            max_duration=max_duration,
+            backoff=backoff,
+            reject=(reject,) if isinstance(reject, type) else tuple(reject),
+            retention=retention,
+        )
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One piece of work, read from a message; key and fingerprint are fixed from here on.
+
+    Args:
+        job_type: Its job type.
+        key: Its idempotency key.
+        payload: The payload as the job type's type.
+        fingerprint: The payload fingerprint, or ``None``.
+        pk: Partition key of its record.
+        message: The message it came from.
+    """
+
+    job_type: JobType[..., Any]
+    key: str
+    payload: Any
+    fingerprint: str | None
+    pk: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownJob:
+    """This release does not serve the message; another one may."""
+
+    reason: str
+
+
+class JobTypes:
+    """The job types that an application serves, by all their names."""
+
+    def __init__(
+        self,
+        job_types: Iterable[JobType[..., Any]],
+        default: JobType[..., Any] | Mapping[str, JobType[..., Any]] | None = None,
+    ) -> None:
+        """Collect the job types.
+
+        Args:
+            job_types: The job types.
+            default: Serves messages that are not envelopes: one for every queue, or one by queue name.
+
+        Raises:
+            ConfigurationError: If two of them share a name, or a default is not among them.
+        """
+        self._by_name: dict[str, JobType[..., Any]] = {}
+        for job_type in job_types:
+            if not isinstance(job_type, JobType):
+                message = f"{job_type!r} is not a job type: decorate the function with @job(…)"
+                raise ConfigurationError(message)
+            for name in (job_type.name, *job_type.formerly):
+                _require(name not in self._by_name, f"two job types serve the name {name!r}")
+                self._by_name[name] = job_type
+        self._default = default
+        for job_type in [default] if isinstance(default, JobType) else (default or {}).values():
+            _require(job_type in self, f"the default job type {job_type.name!r} is not in the App's list")
+
+    def __iter__(self) -> Iterator[JobType[..., Any]]:
+        """Iterate over the job types, each once."""
+        return iter(dict.fromkeys(self._by_name.values()))
+
+    def __contains__(self, job_type: object) -> bool:
+        """Whether this very job type is served."""
+        return any(job_type is own for own in self._by_name.values())
+
+    def named(self, name: str) -> JobType[..., Any]:
+        """Return the job type of that name.
+
+        Raises:
+            ConfigurationError: If there is none, with a suggestion.
+        """
+        try:
+            return self._by_name[name]
+        except KeyError:
+            near = difflib.get_close_matches(name, self._by_name, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(self._by_name)) or 'none'}"
+            message = f"no job type is named {name!r}: {hint}"
+            raise ConfigurationError(message) from None
+
+    def job_of(self, message: Message, *, queue: str, max_hops: int) -> Job | UnknownJob:
+        """Read the job that a message stands for. No I/O.
+
+        Args:
+            message: The message.
+            queue: Name of the queue it came from.
+            max_hops: How often it may have been sent on.
+
+        Returns:
+            The job, or that this release does not serve it.
+
+        Raises:
+            MessageError: If it can never become a job; the text is the reason for the person who reads the DLQ.
+        """
+        envelope = open_envelope(message.body)
+        if isinstance(envelope, NewerEnvelope):
+            return UnknownJob(f"the envelope is of version {envelope.version}: a newer release made it")
+        if envelope.job_type is None:
+            default = self._default if isinstance(self._default, JobType) else (self._default or {}).get(queue)
+            if default is None:
+                reason = f"the body is not an onceq envelope, and queue {queue!r} has no default job type"
+                raise EnvelopeError(reason)
+            job_type = default
+        elif envelope.job_type in self._by_name:
+            job_type = self._by_name[envelope.job_type]
+        else:
+            return UnknownJob(f"no job type is named {printable(envelope.job_type, 100)!r}")
+        if envelope.hops > max_hops:
+            reason = f"sent on {envelope.hops} times, and at most {max_hops} are allowed: is it a loop?"
+            raise MessageError(reason)
+        return self._job(job_type, envelope.payload, envelope.idempotency_key, message)
+
+    @staticmethod
+    def _job(job_type: JobType[..., Any], payload: Any, stamped: Any, message: Message) -> Job:
+        loaded = job_type.load(payload)
+        key = check_key(stamped) if stamped is not None else job_type.key_of(payload, loaded)
+        return Job(
+            job_type=job_type,
+            key=key,
+            payload=loaded,
+            fingerprint=job_type.fingerprint_of(payload, loaded),
+            pk=pk_of(job_type.storage_name, key),
+            message=message,
+        )
+
+
+def _select(selector: Selector, payload: Any, loaded: Any) -> Any:
+    return jmespath.search(selector, payload) if isinstance(selector, str) else selector(loaded)
+
+
+def _require(holds: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion
+    if not holds:
+        raise ConfigurationError(message)

@@ -1,0 +1,295 @@
+"""One SQS record as delivered, the envelope in its body, and the rules for idempotency keys.
+
+Wire format of the body (design, section 8)::
+
+    {"onceq": 1, "job_type": "process_payment", "idempotency_key": "o-1", "payload": {...},
+     "created_at": "2026-11-29T12:00:00Z"}
+
+The body is the truth. Message attributes are only copies (SNS drops them), and a redrive changes message ids
+(https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-configure-dead-letter-queue-redrive.html),
+so nothing here is keyed on the message id.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from onceq.codec import decode, encode, printable
+from onceq.errors import EnvelopeError, IdempotencyKeyError, PayloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION = 1
+ATTRIBUTE = "onceq"
+# Longer keys than this help nobody, and the record's key is hashed from 1,024 bytes on.
+MAX_KEY_BYTES = 8_192
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterNote:
+    """Why a message went to the dead-letter queue; it travels as one small attribute of the copy.
+
+    Args:
+        reason: Why, in the framework's words.
+        error: What the job raised, if anything.
+        job_type: Name of the job type; empty where none could be found.
+        idempotency_key: The job's key; empty where there is none.
+        attempts: Starts of the job.
+        version: Version of the claim's record, by which a redrive of this copy is known; 0 without a record.
+        source_queue: Name of the queue that the message came from.
+    """
+
+    reason: str
+    error: str = ""
+    job_type: str = ""
+    idempotency_key: str = ""
+    attempts: int = 0
+    version: int = 0
+    source_queue: str = ""
+
+    def to_text(self) -> str:
+        """Return the note as the attribute's JSON: bounded, and only of characters that SQS takes."""
+        return encode(
+            {
+                "reason": printable(self.reason, 500),
+                "error": printable(self.error, 1_000),
+                "job_type": self.job_type,
+                "key": printable(self.idempotency_key, 500),
+                "attempts": self.attempts,
+                "version": self.version,
+                "source_queue": self.source_queue,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One SQS record as delivered. Reading one never fails: what is odd is left empty.
+
+    Args:
+        message_id: SQS's id of this message; ``None`` where the record has none.
+        body: The body as text; ``None`` where the record has none.
+        receipt_handle: Names this delivery to SQS.
+        source_arn: ARN of the queue.
+        receive_count: SQS's ``ApproximateReceiveCount``.
+        group: The FIFO message group, or ``""``.
+        attributes: The message attributes in Lambda's shape.
+        redriven_version: Version in our dead-letter note, if the message carries one: it is then a redrive.
+    """
+
+    message_id: str | None
+    body: str | None
+    receipt_handle: str = ""
+    source_arn: str = ""
+    receive_count: int = 0
+    group: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    redriven_version: int | None = None
+
+    @classmethod
+    def from_record(cls, record: object) -> Message:
+        """Read a record of a Lambda event, whatever it holds."""
+        if not isinstance(record, dict):
+            return cls(None, None)
+        system = _mapping(record.get("attributes"))
+        attributes = _mapping(record.get("messageAttributes"))
+        return cls(
+            message_id=_text(record.get("messageId")) or None,
+            body=record["body"] if isinstance(record.get("body"), str) else None,
+            receipt_handle=_text(record.get("receiptHandle")),
+            source_arn=_text(record.get("eventSourceARN")),
+            receive_count=_count(system.get("ApproximateReceiveCount")),
+            group=_text(system.get("MessageGroupId")),
+            attributes=attributes,
+            redriven_version=_redriven_version(attributes.get(ATTRIBUTE)),
+        )
+
+    def sendable_attributes(self) -> dict[str, dict[str, Any]]:
+        """Return the message attributes in the shape that SendMessage takes, binary ones decoded, ours left out."""
+        sendable = {}
+        for name, attribute in self.attributes.items():
+            raw = _mapping(attribute)
+            data_type = _text(raw.get("dataType"))
+            if name == ATTRIBUTE or not data_type:
+                continue
+            if isinstance(raw.get("stringValue"), str):
+                sendable[name] = {"DataType": data_type, "StringValue": raw["stringValue"]}
+            elif isinstance(raw.get("binaryValue"), str):
+                try:
+                    binary = base64.b64decode(raw["binaryValue"], validate=True)
+                except binascii.Error:
+                    continue
+                sendable[name] = {"DataType": data_type, "BinaryValue": binary}
+        return sendable
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What the body says.
+
+    Args:
+        job_type: Name of the job type; ``None`` where the body is not an envelope.
+        payload: The payload; the whole body where it is not an envelope.
+        idempotency_key: As stamped by the producer, unchecked; ``None`` where there is none.
+        hops: How often the message was sent on from job to job.
+    """
+
+    job_type: str | None
+    payload: Any
+    idempotency_key: Any = None
+    hops: int = 0
+
+
+class NewerEnvelope(NamedTuple):
+    """An envelope of a version that this release does not know: kept, since a roll-back must not lose it."""
+
+    version: int
+
+
+def open_envelope(body: str | None) -> Envelope | NewerEnvelope:
+    """Read the body of a message.
+
+    Args:
+        body: The body as text.
+
+    Returns:
+        The envelope; a body that is JSON and not an envelope is one without a job type.
+
+    Raises:
+        EnvelopeError: If there is no body, it is not JSON, or it is an envelope with a broken field.
+
+    Example:
+        >>> open_envelope('{"onceq": 1, "job_type": "greet", "payload": {"name": "Ada"}}').job_type
+        'greet'
+    """
+    if body is None:
+        message = "the record has no body"
+        raise EnvelopeError(message)
+    try:
+        value = decode(body)
+    except PayloadError as error:
+        raise EnvelopeError(str(error)) from error
+    if not isinstance(value, dict) or "onceq" not in value:
+        return Envelope(None, value)
+    version, job_type, hops = value["onceq"], value.get("job_type"), value.get("hops", 0)
+    if not _is_int(version) or version < 1:
+        message = f"the envelope's version is {printable(version, 40)}: it must be a whole number from 1 on"
+        raise EnvelopeError(message)
+    if version > VERSION:
+        return NewerEnvelope(version)
+    if not isinstance(job_type, str) or not job_type:
+        message = "the envelope has no job_type"
+        raise EnvelopeError(message)
+    if not _is_int(hops) or hops < 0:
+        message = f"the envelope's hops are {printable(hops, 40)}: they must be a whole number from 0 on"
+        raise EnvelopeError(message)
+    return Envelope(job_type, value.get("payload"), value.get("idempotency_key"), hops)
+
+
+def seal(*, job_type: str, idempotency_key: str, payload: Any, created_at: str, hops: int = 0) -> str:
+    """Return the body of a message.
+
+    Raises:
+        PayloadError: If the payload cannot be encoded.
+    """
+    body: dict[str, Any] = {
+        "onceq": VERSION,
+        "job_type": job_type,
+        "idempotency_key": idempotency_key,
+        "payload": payload,
+        "created_at": created_at,
+    }
+    if hops:
+        body["hops"] = hops
+    # SQS refuses these two characters raw; inside JSON they can only stand in a string, where an escape is the same.
+    return encode(body).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+
+
+def check_key(key: object) -> str:
+    """Return an idempotency key as text.
+
+    Args:
+        key: A string that is not blank, or an int, which is written in decimal.
+
+    Returns:
+        The key.
+
+    Raises:
+        IdempotencyKeyError: If it is missing, blank, too long, or of another type: a job never runs unprotected.
+
+    Example:
+        >>> check_key(42)
+        '42'
+    """
+    if isinstance(key, int) and not isinstance(key, bool) and abs(key) < 10**100:
+        return str(key)
+    if not isinstance(key, str):
+        what = "is missing" if key is None else f"is a {type(key).__name__}"
+        message = f"the idempotency key {what}: give a string that is not blank, or an int"
+        raise IdempotencyKeyError(message)
+    if not key.strip():
+        message = "the idempotency key is blank: give a string that names the job"
+        raise IdempotencyKeyError(message)
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        message = "the idempotency key holds a lone surrogate, which is not text"
+        raise IdempotencyKeyError(message) from None
+    if size > MAX_KEY_BYTES:
+        message = f"the idempotency key has {size} bytes: at most {MAX_KEY_BYTES} are taken"
+        raise IdempotencyKeyError(message)
+    return key
+
+
+def join_key(*parts: str | int) -> str:
+    """Join parts into one idempotency key, without collisions.
+
+    Args:
+        parts: What names the job together, each a valid key of its own.
+
+    Returns:
+        The parts with ``:`` between them; a ``:`` inside a part is escaped, so different parts never meet.
+
+    Raises:
+        IdempotencyKeyError: If there is no part, or one is not a valid key.
+
+    Example:
+        >>> join_key("invoice", 7), join_key("a:b", "c") == join_key("a", "b:c")
+        ('invoice:7', False)
+    """
+    if not parts:
+        message = "the idempotency key has no parts"
+        raise IdempotencyKeyError(message)
+    return check_key(":".join(check_key(part).replace("%", "%25").replace(":", "%3A") for part in parts))
+
+
+def _redriven_version(attribute: object) -> int | None:
+    text = _mapping(attribute).get("stringValue")
+    if not isinstance(text, str):
+        return None
+    try:
+        version = _mapping(decode(text)).get("version")
+    except PayloadError:
+        return None
+    return version if _is_int(version) else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _count(value: object) -> int:
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004 - no honest count is longer

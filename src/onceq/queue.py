@@ -1,0 +1,212 @@
+"""The seam to SQS. Batches are cut to ten entries and one MiB; failed entries are found by their id and named.
+
+SQS answers a batch with HTTP 200 although entries failed
+(https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessageBatch.html), so every method
+here returns what failed and why, and never raises for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from onceq.client import PassingFault, make_client, retrying, send
+from onceq.errors import QueueError, QueueUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from onceq.clock import Clock, Deadline, TokenFactory
+
+MAX_ENTRIES = 10
+MAX_BYTES = 1_048_576
+MAX_ATTRIBUTES = 10
+MAX_VISIBILITY = 43_200
+MAX_DELAY = 900
+# Entries are tried again by themselves; a sender's fault never is, since it would only be repeated.
+ENTRY_ATTEMPTS = 3
+
+Entry = dict[str, Any]
+
+
+def size_of(entry: Mapping[str, Any]) -> int:
+    """Return what SQS counts of a message: the body and its attributes' names, types and values, in bytes."""
+    size = len(str(entry.get("MessageBody", "")).encode())
+    for name, attribute in (entry.get("MessageAttributes") or {}).items():
+        value = attribute.get("BinaryValue", b"") or attribute.get("StringValue", "").encode()
+        size += len(name.encode()) + len(attribute["DataType"].encode()) + len(value)
+    return size
+
+
+def in_batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    """Cut entries into batches that SQS takes: ten entries, and one MiB together.
+
+    Example:
+        >>> [len(batch) for batch in in_batches([{"MessageBody": "x" * 600_000}] * 3)]
+        [1, 1, 1]
+    """
+    batch: list[Entry] = []
+    total = 0
+    for entry in entries:
+        size = size_of(entry)
+        if batch and (len(batch) == MAX_ENTRIES or total + size > MAX_BYTES):
+            yield batch
+            batch, total = [], 0
+        batch.append(entry)
+        total += size
+    if batch:
+        yield batch
+
+
+class Queue:
+    """Sends, defers, receives and deletes messages."""
+
+    def __init__(
+        self, clock: Clock, tokens: TokenFactory, deadline: Deadline, *, connections: int = 10, client: Any = None
+    ) -> None:
+        """Make the client for that many requests at once, unless one is given to share."""
+        self._clock = clock
+        self._tokens = tokens
+        self._deadline = deadline
+        # A long poll is silent for up to 20 s.
+        self._client = client or make_client("sqs", connections, read_timeout=25.0)
+
+    def within(self, deadline: Deadline) -> Queue:
+        """Return this queue with another deadline for its retries, on the same client."""
+        return Queue(self._clock, self._tokens, deadline, client=self._client)
+
+    def send(self, url: str, entry: Entry) -> str:
+        """Send one message.
+
+        Args:
+            url: The queue's URL.
+            entry: Parameters of SendMessage without the URL.
+
+        Returns:
+            The message id.
+
+        Raises:
+            QueueError: If SQS did not take it.
+        """
+        return str(self.call("SendMessage", {"QueueUrl": url, **entry})["MessageId"])
+
+    def send_batch(self, url: str, entries: Sequence[Entry]) -> tuple[dict[str, str], dict[str, str]]:
+        """Send messages in batches.
+
+        Args:
+            url: The queue's URL.
+            entries: Entries of SendMessageBatch, each with an ``Id`` of its own.
+
+        Returns:
+            Message ids by entry id, and the reasons of those that failed by entry id.
+        """
+        sent: dict[str, str] = {}
+        failed = self._batches(
+            "SendMessageBatch", url, entries, lambda answer: sent.update({answer["Id"]: answer["MessageId"]})
+        )
+        return sent, failed
+
+    def change_visibility_batch(self, url: str, entries: Sequence[Entry]) -> dict[str, str]:
+        """Change when messages become visible again.
+
+        Args:
+            url: The queue's URL.
+            entries: Entries of ChangeMessageVisibilityBatch.
+
+        Returns:
+            The reasons of those that failed by entry id: they keep their present visibility timeout.
+        """
+        return self._batches("ChangeMessageVisibilityBatch", url, entries)
+
+    def delete_batch(self, url: str, entries: Sequence[Entry]) -> dict[str, str]:
+        """Delete messages.
+
+        Returns:
+            The reasons of those that failed by entry id: they are delivered again.
+        """
+        return self._batches("DeleteMessageBatch", url, entries)
+
+    def receive(self, url: str, *, most: int = MAX_ENTRIES, wait: int = 0) -> list[dict[str, Any]]:
+        """Receive messages with all their attributes.
+
+        Args:
+            url: The queue's URL.
+            most: How many at the most, up to 10.
+            wait: Seconds to wait for the first one, up to 20.
+
+        Returns:
+            The messages in the API's shape.
+
+        Raises:
+            QueueError: If SQS did not answer.
+        """
+        request = {
+            "QueueUrl": url,
+            "MaxNumberOfMessages": most,
+            "WaitTimeSeconds": wait,
+            "MessageAttributeNames": ["All"],
+            "MessageSystemAttributeNames": ["All"],
+        }
+        return list(self.call("ReceiveMessage", request).get("Messages", []))
+
+    def call(self, operation: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Send one request and return its response.
+
+        Raises:
+            QueueUnavailable: If SQS did not answer.
+            QueueError: If SQS refused it.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - `import onceq` must not load it
+
+        try:
+            return retrying(
+                lambda: send(self._client, operation, request),
+                clock=self._clock,
+                tokens=self._tokens,
+                deadline=self._deadline,
+            )
+        except PassingFault as error:
+            message = f"{operation} was not answered: {error}"
+            raise QueueUnavailable(message) from error
+        except (ClientError, BotoCoreError) as error:
+            message = f"{operation} was refused: {error}"
+            raise QueueError(message) from error
+
+    def _batches(
+        self, operation: str, url: str, entries: Sequence[Entry], landed: Callable[[Any], object] = lambda _: None
+    ) -> dict[str, str]:
+        failed: dict[str, str] = {}
+        for batch in in_batches(entries):
+            failed |= self._batch(operation, url, batch, landed)
+        return failed
+
+    def _batch(self, operation: str, url: str, batch: list[Entry], landed: Callable[[Any], object]) -> dict[str, str]:
+        open_entries = {entry["Id"]: entry for entry in batch}
+        failed: dict[str, str] = {}
+        for number in range(ENTRY_ATTEMPTS):
+            try:
+                response = self.call(operation, {"QueueUrl": url, "Entries": list(open_entries.values())})
+            except QueueUnavailable as error:
+                return failed | dict.fromkeys(open_entries, str(error))
+            except QueueError as error:
+                if len(open_entries) == 1:
+                    return failed | dict.fromkeys(open_entries, str(error))
+                # SQS refuses a whole batch for one entry that breaks its rules; the others must not suffer (G5).
+                for entry in open_entries.values():
+                    failed |= self._batch(operation, url, [entry], landed)
+                return failed
+            for answer in response.get("Successful", []):
+                if open_entries.pop(answer["Id"], None) is not None:
+                    landed(answer)
+            passing = {}
+            for answer in response.get("Failed", []):
+                reason = f"{answer.get('Code')}: {answer.get('Message', '')}"
+                if answer.get("SenderFault"):
+                    open_entries.pop(answer["Id"], None)
+                    failed[answer["Id"]] = reason
+                else:
+                    passing[answer["Id"]] = reason
+            if not open_entries:
+                return failed
+            if number < ENTRY_ATTEMPTS - 1:
+                self._clock.sleep(self._tokens.uniform(0, 0.1 * 2**number))
+        return failed | {entry_id: passing.get(entry_id, "not answered") for entry_id in open_entries}

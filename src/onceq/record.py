@@ -1,0 +1,125 @@
+"""One job's item in the claims table: its attributes, its states and its key."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PARTITION_KEY = "pk"
+# The table's TTL attribute, in epoch seconds.
+EXPIRES_AT = "expires_at"
+# DynamoDB takes 2,048 bytes; a key is written out below this and hashed from it on, so the two forms never meet.
+MAX_PLAIN_BYTES = 1_024
+
+
+class Status(StrEnum):
+    """Where a job stands."""
+
+    PROCESSING = "processing"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    UNCERTAIN = "uncertain"
+
+
+class Semantics(StrEnum):
+    """What may happen to a job whose claimant died: run again, or wait for a person."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One job's item in the claims table.
+
+    Args:
+        pk: ``<oldest job type name>#<key>``.
+        job_type: Name of the job type.
+        idempotency_key: The job's key.
+        status: Where the job stands.
+        claimant: Token of whoever wrote the record last.
+        version: Raised by one with every write.
+        fencing_token: Rises with every attempt.
+        attempts: Starts of the job.
+        created_at: When it was first claimed, epoch ms.
+        expires_at: When the record may go, epoch seconds; ``None`` keeps it.
+        semantics: What may happen when the claimant dies.
+        payload_fingerprint: SHA-256 that duplicates must agree with; ``None`` where the comparison is off.
+        message_id: The message that the last claim came from.
+        lease_expires_at: Epoch ms after which, plus the clock skew, others may take over; only while processing.
+        not_before: Epoch ms before which a failed job is not run again.
+        result: The result as JSON.
+        result_not_stored: Why there is no result although the job is completed.
+        error: Why the last attempt failed, or the job was rejected.
+        completed_at: When the job was completed, epoch ms.
+    """
+
+    pk: str
+    job_type: str
+    idempotency_key: str
+    status: Status
+    claimant: str
+    version: int
+    fencing_token: int
+    attempts: int
+    created_at: int
+    expires_at: int | None
+    semantics: Semantics = Semantics.AT_LEAST_ONCE
+    payload_fingerprint: str | None = None
+    message_id: str | None = None
+    lease_expires_at: int | None = None
+    not_before: int | None = None
+    result: str | None = None
+    result_not_stored: str | None = None
+    error: str | None = None
+    completed_at: int | None = None
+
+    @classmethod
+    def from_item(cls, item: Mapping[str, Any]) -> Record:
+        """Read an item; attributes of other releases are passed over, and no write of ours touches them."""
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            attribute = item.get(field.name)
+            if attribute is not None:
+                ((kind, value),) = attribute.items()
+                values[field.name] = int(value) if kind == "N" else value
+        values["status"] = Status(values["status"])
+        values["semantics"] = Semantics(values.get("semantics", Semantics.AT_LEAST_ONCE))
+        return cls(**{"expires_at": None} | values)
+
+    def to_item(self) -> dict[str, dict[str, str]]:
+        """Return the item, without what is not set."""
+        item = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                item[field.name] = {"N": str(value)} if isinstance(value, int) else {"S": str(value)}
+        return item
+
+
+def pk_of(job_type: str, key: str) -> str:
+    """Return the partition key of a job's record.
+
+    Args:
+        job_type: The oldest name of the job type.
+        key: The idempotency key.
+
+    Returns:
+        ``<job type>#<key>``; where that is too long for DynamoDB, a readable prefix and the SHA-256 of the key.
+
+    Example:
+        >>> pk_of("process_payment", "o-1")
+        'process_payment#o-1'
+    """
+    plain = f"{job_type}#{key}"
+    data = plain.encode()
+    if len(data) < MAX_PLAIN_BYTES:
+        return plain
+    prefix = data[:MAX_PLAIN_BYTES].decode(errors="ignore")
+    return f"{prefix}~{hashlib.sha256(data).hexdigest()}"

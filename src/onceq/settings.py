@@ -1,0 +1,176 @@
+"""The environment, read once into a frozen value. Unknown and contradictory settings are errors with a suggestion."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from onceq.codec import decode
+from onceq.errors import ConfigurationError, PayloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PREFIX = "ONCEQ_"
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False, "": False}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """One queue.
+
+    Args:
+        name: The name that job types use for it.
+        url: The queue's URL, which producers send to.
+        arn: Its ARN, which a record's ``eventSourceARN`` is matched with; a producer needs none.
+        dlq_url: URL of its dead-letter queue; needed where ``arn`` is given.
+    """
+
+    name: str
+    url: str
+    arn: str = ""
+    dlq_url: str = ""
+
+    @property
+    def is_fifo(self) -> bool:
+        """Whether SQS keeps the order of a message group here."""
+        return self.url.endswith(".fifo")
+
+    @property
+    def dlq_is_fifo(self) -> bool:
+        """Whether the dead-letter queue is FIFO: then copies need a group and a deduplication id."""
+        return self.dlq_url.endswith(".fifo")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the environment says.
+
+    Args:
+        queues: The queues by name.
+        claims_table: Name of the claims table; a producer needs none.
+        concurrency: Jobs that run at once in one invocation.
+        clock_skew: Seconds by which the clocks of two workers may differ (guarantee G1).
+        reserve: Seconds kept at the end of an invocation to write outcomes.
+        result_limit: The largest result that is stored, in bytes: every write of a record costs its whole size.
+        max_hops: How often a message may be sent on from job to job.
+        log_payloads: Whether payloads may be logged.
+
+    Example:
+        >>> Settings.from_env({"ONCEQ_CLAIMS_TABLE": "claims", "ONCEQ_CONCURRENCY": "4"}).concurrency
+        4
+    """
+
+    queues: Mapping[str, QueueSettings] = field(default_factory=dict)
+    claims_table: str = ""
+    concurrency: int = 10
+    clock_skew: float = 10.0
+    reserve: float = 1.0
+    result_limit: int = 32_768
+    max_hops: int = 1_000
+    log_payloads: bool = False
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> Settings:
+        """Read the settings from environment variables.
+
+        Args:
+            environ: The environment, for example ``os.environ``.
+
+        Returns:
+            The settings; an absent variable keeps its default.
+
+        Raises:
+            ConfigurationError: If a variable with our prefix is unknown, or its value cannot be used.
+        """
+        values: dict[str, object] = {}
+        for name, text in environ.items():
+            if not name.startswith(PREFIX):
+                continue
+            if name not in _READERS:
+                near = difflib.get_close_matches(name, _READERS, n=1)
+                hint = f" Did you mean {near[0]}?" if near else f" Known are {', '.join(sorted(_READERS))}."
+                message = f"unknown setting {name}.{hint}"
+                raise ConfigurationError(message)
+            if text != "":
+                field_name, read = _READERS[name]
+                values[field_name] = read(name, text)
+        return cls(**values)  # type: ignore[arg-type]  # each reader returns its field's type
+
+    def queue(self, name: str) -> QueueSettings:
+        """Return the queue of that name.
+
+        Raises:
+            ConfigurationError: If there is none.
+        """
+        try:
+            return self.queues[name]
+        except KeyError:
+            known = ", ".join(sorted(self.queues)) or "none"
+            message = f"queue {name!r} is not in ONCEQ_QUEUES (known: {known})"
+            raise ConfigurationError(message) from None
+
+    def queue_of(self, arn: str) -> QueueSettings | None:
+        """Return the queue that has this ARN, or ``None``."""
+        return next((queue for queue in self.queues.values() if arn and queue.arn == arn), None)
+
+
+def _number(low: float, high: float, convert: Callable[[str], float]) -> Callable[[str, str], float]:
+    def read(name: str, text: str) -> float:
+        try:
+            value = convert(text)
+        except ValueError:
+            value = float("nan")
+        if not low <= value <= high:
+            kind = "a whole number" if convert is int else "a number"
+            message = f"{name}={text!r}: give {kind} from {low:g} to {high:g}"
+            raise ConfigurationError(message)
+        return value
+
+    return read
+
+
+def _text(_name: str, text: str) -> str:
+    return text
+
+
+def _boolean(name: str, text: str) -> bool:
+    try:
+        return _BOOLEANS[text.lower()]
+    except KeyError:
+        message = f"{name}={text!r}: give true or false"
+        raise ConfigurationError(message) from None
+
+
+def _queues(name: str, text: str) -> dict[str, QueueSettings]:
+    shape = '{"default": {"url": "…", "arn": "…", "dlq_url": "…"}}'
+    try:
+        raw = decode(text)
+    except PayloadError as error:
+        message = f"{name} is not JSON ({error}): give {shape}"
+        raise ConfigurationError(message) from error
+    queues = {}
+    for queue_name, entry in raw.items() if isinstance(raw, dict) else [("", None)]:
+        known = {"url", "arn", "dlq_url"}
+        if not isinstance(entry, dict) or not entry.get("url") or not set(entry) <= known:
+            message = f"{name}: queue {queue_name!r} needs a url and knows only {sorted(known)}: give {shape}"
+            raise ConfigurationError(message)
+        if entry.get("arn") and not entry.get("dlq_url"):
+            message = f"{name}: queue {queue_name!r} has an arn, so it is consumed, and needs a dlq_url"
+            raise ConfigurationError(message)
+        queues[queue_name] = QueueSettings(queue_name, **entry)
+    return queues
+
+
+_READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
+    "ONCEQ_CLAIMS_TABLE": ("claims_table", _text),
+    "ONCEQ_QUEUES": ("queues", _queues),
+    "ONCEQ_CONCURRENCY": ("concurrency", _number(1, 100, int)),
+    "ONCEQ_CLOCK_SKEW": ("clock_skew", _number(0, 3600, float)),
+    "ONCEQ_RESERVE": ("reserve", _number(0, 600, float)),
+    # An item is at most 400 KB with everything else in it.
+    "ONCEQ_RESULT_LIMIT": ("result_limit", _number(0, 350_000, int)),
+    "ONCEQ_MAX_HOPS": ("max_hops", _number(0, 1_000_000, int)),
+    "ONCEQ_LOG_PAYLOADS": ("log_payloads", _boolean),
+}
