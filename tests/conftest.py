@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from kit.clock import CountingTokens, FrozenClock
 from kit.world import REGION, TABLE, World, queue_settings
-
 from onceq.runtime import Runtime
 from onceq.settings import Settings
 

@@ -28,7 +28,7 @@ class Payment:
 def process_payment(payment: Payment, ctx: Context) -> dict[str, Any]:
     """Charge the order with the provider, with a key that is the same on every attempt."""
     if payment.amount_cents <= 0:
-        raise Reject("amount must be positive")  # noqa: EM101, TRY003 - reads as the design's example
+        raise Reject("amount must be positive")
     charge = gateway.charge(
         payment.customer_id,
         payment.amount_cents,

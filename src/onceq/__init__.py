@@ -6,6 +6,8 @@ framework: it is replaced as a whole on upgrade, so do not edit it; everything e
 Read ``executor`` first: the life of one message, on one page.
 """
 
+from __future__ import annotations
+
 from onceq.application import App, JobStatus
 from onceq.codec import ResultNotStored
 from onceq.context import Context

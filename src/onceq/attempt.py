@@ -79,9 +79,7 @@ def _awaited(awaitable: Any, seconds: float | None, loop: asyncio.AbstractEventL
 
 
 @contextmanager
-def renewing(
-    claim: Claim, *, lease_ms: int, clock: Clock, report: Callable[[StoreError], object]
-) -> Iterator[None]:
+def renewing(claim: Claim, *, lease_ms: int, clock: Clock, report: Callable[[StoreError], object]) -> Iterator[None]:
     """Renew the claim's lease from a thread of its own while the block runs.
 
     Args:

@@ -43,7 +43,7 @@ PASSING = frozenset(
 )
 
 
-class PassingFault(Exception):  # noqa: N818 - never leaves this module and its two callers
+class PassingFault(Exception):
     """A request failed for a reason that may pass, or its response never came."""
 
 

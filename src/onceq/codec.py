@@ -16,10 +16,6 @@ import msgspec
 
 from onceq.errors import PayloadError
 
-# Item and message sizes count bytes of UTF-8, so text is measured encoded.
-_encoder = msgspec.json.Encoder(enc_hook=lambda value: _encode_other(value), order="deterministic")
-_decoder = msgspec.json.Decoder()
-
 
 @dataclass(frozen=True, slots=True)
 class ResultNotStored:
@@ -173,6 +169,11 @@ def _decode_other(type_: Any, value: Any) -> Any:
         return type_.model_validate(value)
     message = f"values of type {type_!r} cannot be read from JSON"
     raise TypeError(message)
+
+
+# msgspec sorts sets and mappings, so equal values are equal text whatever order a set came in.
+_encoder = msgspec.json.Encoder(enc_hook=_encode_other, order="deterministic")
+_decoder = msgspec.json.Decoder()
 
 
 def _has_nonfinite(value: Any) -> bool:

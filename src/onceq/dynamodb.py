@@ -1,4 +1,4 @@
-"""The seam to DynamoDB: one method, typed errors, bounded retries. What is written, and on which condition, is `store`."""
+"""The seam to DynamoDB: one method, typed errors, bounded retries. `store` says what is written on which condition."""
 
 from __future__ import annotations
 

@@ -47,11 +47,11 @@ class ConfigurationError(OnceqError):
     """Settings, job types or wiring contradict each other: correct them and deploy again."""
 
 
-class NotAnSqsEvent(OnceqError):  # noqa: N818 - reads as the sentence it is in a Lambda log
+class NotAnSqsEvent(OnceqError):
     """The event did not come from SQS: connect the consumer to an SQS event source mapping."""
 
 
-class UnnameableRecord(OnceqError):  # noqa: N818 - as above
+class UnnameableRecord(OnceqError):
     """A record that must be kept has no message id, so only failing the whole batch keeps it."""
 
 
@@ -71,11 +71,11 @@ class PayloadError(MessageError):
     """A value cannot be encoded as JSON, or does not fit the type that the job type declares."""
 
 
-class EnqueueRefused(OnceqError):  # noqa: N818 - the message was refused, not the program at fault
+class EnqueueRefused(OnceqError):
     """The message was not sent because SQS or DynamoDB would refuse it."""
 
 
-class EnqueueFailed(OnceqError):  # noqa: N818 - as above
+class EnqueueFailed(OnceqError):
     """Some entries could not be sent: send those in ``failed`` again with the same keys.
 
     Attributes:
@@ -95,11 +95,11 @@ class StoreError(OnceqError):
     """The claims table refused a request: check the table's name, region and the function's permissions."""
 
 
-class StoreUnavailable(StoreError):  # noqa: N818 - says what is the case
+class StoreUnavailable(StoreError):
     """The claims table did not answer in time: the request may or may not have been applied."""
 
 
-class ConditionFailed(OnceqError):  # noqa: N818 - a refusal is contention, not a fault
+class ConditionFailed(OnceqError):
     """A conditional write was refused.
 
     Attributes:
@@ -116,11 +116,11 @@ class QueueError(OnceqError):
     """SQS refused a request: check the queue's URL and the function's permissions."""
 
 
-class QueueUnavailable(QueueError):  # noqa: N818 - as StoreUnavailable
+class QueueUnavailable(QueueError):
     """SQS did not answer in time: the request may or may not have been carried out."""
 
 
-class JobControl(Exception):  # noqa: N818 - not errors: how a job says that its attempt ends
+class JobControl(Exception):
     """What a job raises to say how its attempt ends."""
 
 

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, assert_never
 
 from onceq import claim as claims
+from onceq import decision as decisions
 from onceq import outcome as ends
 from onceq import telemetry as events
 from onceq.attempt import renewing, run
-from onceq.claim import Claim, Request
 from onceq.codec import ResultNotStored, decode, encode_result
 from onceq.context import Context
+from onceq.decision import Request
 from onceq.errors import ClaimLost, StoreError
 from onceq.message import DeadLetterNote
 from onceq.record import Status
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from onceq.clock import Clock, Deadline, TokenFactory
     from onceq.job_type import Job
     from onceq.outcome import GoneStale, Outcome
-    from onceq.settings import Settings
     from onceq.record import Record
+    from onceq.settings import Settings
     from onceq.store import Store
     from onceq.telemetry import Telemetry
 
@@ -83,7 +84,7 @@ class Executor:
         try:
             answer = claims.claim(self.store, self._request(job, lease_ms, alone=alone), self.clock, self.tokens)
             match answer:
-                case Claim():
+                case claims.Claim():
                     return self._run(job, answer, lease_ms)
                 case _:
                     return self._settled(job, answer)
@@ -94,12 +95,10 @@ class Executor:
         except ClaimLost as lost:
             return self._lost(job, lost.seen)
 
-    def _run(self, job: Job, claim: Claim, lease_ms: int) -> Outcome:
+    def _run(self, job: Job, claim: claims.Claim, lease_ms: int) -> Outcome:
         self._emit_claimed(job, claim)
         if not self._may_start(job):
-            claim.release(
-                self.clock.now_ms(), not_before=self.clock.now_ms(), error=claim.record.error, counted=False
-            )
+            claim.release(self.clock.now_ms(), not_before=self.clock.now_ms(), error=claim.record.error, counted=False)
             return self._not_started(job)
         record, started = claim.record, self.clock.monotonic()
         with self._leased(job, claim, lease_ms):
@@ -112,7 +111,7 @@ class Executor:
         end = ends.end_of(error, job.job_type, record.attempts, now_ms, self.tokens.uniform)
         return self._end(job, claim, end, value, seconds)
 
-    def _end(self, job: Job, claim: Claim, end: ends.End, value: object, seconds: float) -> Outcome:
+    def _end(self, job: Job, claim: claims.Claim, end: ends.End, value: object, seconds: float) -> Outcome:
         now_ms = self.clock.now_ms()
         match end:
             case ends.Complete():
@@ -129,37 +128,32 @@ class Executor:
                 assert_never(end)
         return self._ended(job, record, before=False)
 
-    def _complete(self, job: Job, claim: Claim, value: object, seconds: float) -> Outcome:
+    def _complete(self, job: Job, claim: claims.Claim, value: object, seconds: float) -> Outcome:
         # Encoded before the write: a result that cannot be stored must not leave the effect unrecorded (G10).
-        encoded = encode_result(value, self.settings.result_limit)
-        missing = encoded if isinstance(encoded, ResultNotStored) else None
+        result = encode_result(value, self.settings.result_limit)
         try:
-            record = claim.complete(
-                self.clock.now_ms(),
-                result=None if isinstance(encoded, ResultNotStored) else encoded,
-                not_stored=missing.reason if missing else None,
-            )
+            record = claim.complete(self.clock.now_ms(), result)
         except StoreError as error:
             self._emit(events.EffectNotRecorded, job, claim.record, error=str(error))
             return ends.Faulted(f"effect done, not recorded: {error}")
-        if missing:
-            self._emit(events.ResultWasNotStored, job, record, reason=missing.reason)
+        if isinstance(result, ResultNotStored):
+            self._emit(events.ResultWasNotStored, job, record, reason=result.reason)
         self._emit(events.JobCompleted, job, record, seconds=round(seconds, 3))
         return ends.Completed(result_of(record))
 
-    def _settled(self, job: Job, decision: claims.Settled) -> Outcome | GoneStale:
+    def _settled(self, job: Job, decision: decisions.Settled) -> Outcome | GoneStale:
         match decision:
-            case claims.Replay(record):
+            case decisions.Replay(record):
                 self._emit(events.JobReplayed, job, record)
                 return ends.Replayed(result_of(record))
-            case claims.Busy(until):
+            case decisions.Busy(until):
                 self._emit(events.JobDeferred, job, None, until=until)
                 return ends.Deferred(until)
-            case claims.Stale(record):
+            case decisions.Stale(record):
                 return ends.GoneStale(record.attempts)
-            case claims.Ended(record, before):
+            case decisions.Ended(record, before):
                 return self._ended(job, record, before=before)
-            case claims.KeyReuse(record):
+            case decisions.KeyReuse(record):
                 reason = "key reuse: the idempotency key belongs to a job with another payload"
                 event = events.MessageRefused(message_id=job.message.message_id, reason=f"{reason} ({record.pk})")
                 self.telemetry.emit(event)
@@ -214,7 +208,7 @@ class Executor:
             alone=alone,
         )
 
-    def _leased(self, job: Job, claim: Claim, lease_ms: int) -> AbstractContextManager[None]:
+    def _leased(self, job: Job, claim: claims.Claim, lease_ms: int) -> AbstractContextManager[None]:
         if self.deadline.kills:
             return nullcontext()
 
@@ -242,7 +236,7 @@ class Executor:
         self._emit(events.JobNotStarted, job, None, reason=reason)
         return ends.NotStarted(reason)
 
-    def _emit_claimed(self, job: Job, claim: Claim) -> None:
+    def _emit_claimed(self, job: Job, claim: claims.Claim) -> None:
         previous = claim.previous
         if previous is not None and previous.status is Status.FAILED:
             self._emit(events.JobRetried, job, claim.record)
@@ -263,9 +257,7 @@ class Executor:
     def _emit(self, event: type[events.JobEvent], job: Job, record: Record | None, **values: Any) -> None:
         known: dict[str, Any] = {} if record is None else {"attempt": record.attempts, "claimant": record.claimant}
         self.telemetry.emit(
-            event(
-                job_type=job.job_type.name, key=job.key, message_id=job.message.message_id, **(known | values)
-            )
+            event(job_type=job.job_type.name, key=job.key, message_id=job.message.message_id, **(known | values))
         )
 
 

@@ -18,12 +18,11 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import jmespath
 import jmespath.exceptions
 
-from onceq.record import pk_of
 from onceq.codec import fingerprint, fit, printable
 from onceq.errors import ConfigurationError, EnvelopeError, IdempotencyKeyError, MessageError, PayloadError
 from onceq.message import Message, NewerEnvelope, check_key, join_key, open_envelope
+from onceq.record import Semantics, pk_of
 from onceq.retry import Backoff
-from onceq.record import Semantics
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,6 +70,7 @@ class JobType(Generic[P, R]):
         Raises:
             ConfigurationError: Naming the option and what it takes.
         """
+        _require(isinstance(self.formerly, tuple), f"{self.name}: formerly={self.formerly!r}: give a tuple of names")
         for name in (self.name, *self.formerly):
             _require(
                 isinstance(name, str) and NAME.fullmatch(name) is not None,
@@ -90,8 +90,9 @@ class JobType(Generic[P, R]):
             f"{self.name}: retention={self.retention!r}: give a timedelta of a second or more",
         )
         _require(
-            all(isinstance(error, type) and issubclass(error, Exception) for error in self.reject),
-            f"{self.name}: reject={self.reject!r}: give exception classes",
+            isinstance(self.reject, tuple)
+            and all(isinstance(error, type) and issubclass(error, Exception) for error in self.reject),
+            f"{self.name}: reject={self.reject!r}: give a tuple of exception classes",
         )
         for option, selector in (("key", self.key), ("fingerprint", self.fingerprint)):
             if isinstance(selector, str):
@@ -192,7 +193,7 @@ class JobType(Generic[P, R]):
         return (payload[0] if payload else None), takes_context
 
 
-def job(  # noqa: PLR0913 - each is one option of a job type
+def job(
     name: str,
     *,
     queue: str = "default",
@@ -241,13 +242,13 @@ def job(  # noqa: PLR0913 - each is one option of a job type
             function,
             name,
             queue=queue,
-            formerly=(formerly,) if isinstance(formerly, str) else tuple(formerly),
+            formerly=_tuple(formerly),
             key=key,
             fingerprint=fingerprint,
             max_attempts=max_attempts,
             max_duration=max_duration,
             backoff=backoff,
-            reject=(reject,) if isinstance(reject, type) else tuple(reject),
+            reject=_tuple(reject),
             retention=retention,
         )
 
@@ -377,6 +378,11 @@ class JobTypes:
             pk=pk_of(job_type.storage_name, key),
             message=message,
         )
+
+
+def _tuple(values: Any) -> Any:
+    # A lone string or class is left as it is, for `JobType` to refuse: its letters are no names.
+    return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str | type) else values
 
 
 def _select(selector: Selector, payload: Any, loaded: Any) -> Any:

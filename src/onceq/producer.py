@@ -109,7 +109,7 @@ class Producer:
             key: The idempotency key. Without it the job type's ``key=`` derives one; failing that a new one is made,
                 so every call is another job.
             delay: Seconds (or a ``timedelta``) until it is delivered, at most 900; a FIFO queue takes none.
-            group: The message group: needed on a FIFO queue, where it is an order; on a standard queue it marks a tenant.
+            group: The message group: needed on a FIFO queue, where it is an order; on a standard one it marks a tenant.
             queue: Name of the queue; without it the job type's.
 
         Returns:
@@ -170,9 +170,7 @@ class Producer:
         key = self._key(job_type, entry.key, payload)
         queue = self._runtime.settings.queue(entry.queue or (job_type.queue if job_type else "default"))
         created_at = datetime.fromtimestamp(self._runtime.clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
-        body = seal(
-            job_type=name, idempotency_key=key, payload=payload, created_at=created_at.replace("+00:00", "Z")
-        )
+        body = seal(job_type=name, idempotency_key=key, payload=payload, created_at=created_at.replace("+00:00", "Z"))
         request = {"MessageBody": body} | self._placing(queue, entry)
         size = size_of(request)
         if size > MAX_BYTES:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from onceq.codec import ResultNotStored
 from onceq.errors import ConditionFailed
 from onceq.record import PARTITION_KEY, Record, Status
 
@@ -94,7 +95,7 @@ class Store:
         return self._write_on_unchanged(seen, new)
 
     def complete(
-        self, held: Record, *, now_ms: int, expires_at: int, result: str | None, not_stored: str | None
+        self, held: Record, *, now_ms: int, expires_at: int, result: str | ResultNotStored
     ) -> Record | Refused:
         """Complete the job with its result.
 
@@ -105,8 +106,8 @@ class Store:
             status=Status.COMPLETED,
             completed_at=now_ms,
             expires_at=expires_at,
-            result=result,
-            result_not_stored=not_stored,
+            result=None if isinstance(result, ResultNotStored) else result,
+            result_not_stored=result.reason if isinstance(result, ResultNotStored) else None,
             error=None,
         )
 

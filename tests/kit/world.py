@@ -7,16 +7,16 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kit.clock import CountingTokens, FrozenClock
 from onceq import App
 from onceq.clock import OpenDeadline
 from onceq.message import seal
 from onceq.record import Record, pk_of
-from onceq.runtime import Runtime
 from onceq.settings import QueueSettings, Settings
 
 if TYPE_CHECKING:
+    from kit.clock import CountingTokens, FrozenClock
     from onceq.job_type import JobType
+    from onceq.runtime import Runtime
     from onceq.telemetry import Event
 
 ACCOUNT = "123456789012"
@@ -56,7 +56,9 @@ class World:
         """Return the names of the events so far."""
         return [event.name for event in self.events]
 
-    def message(self, job_type: str, payload: Any = None, *, key: Any = "k-1", queue: str = "JobsQueue", **extra: Any) -> dict[str, Any]:
+    def message(
+        self, job_type: str, payload: Any = None, *, key: Any = "k-1", queue: str = "JobsQueue", **extra: Any
+    ) -> dict[str, Any]:
         """Return a record of a Lambda event that carries an envelope."""
         payload = {} if payload is None else payload
         body = seal(job_type=job_type, idempotency_key=key, payload=payload, created_at="2026-11-29T12:00:00Z")
@@ -81,7 +83,11 @@ class World:
             "ApproximateFirstReceiveTimestamp": "1795953600001",
         }
         if group is not None:
-            system |= {"MessageGroupId": group, "SequenceNumber": f"{number:020}", "MessageDeduplicationId": f"d-{number}"}
+            system |= {
+                "MessageGroupId": group,
+                "SequenceNumber": f"{number:020}",
+                "MessageDeduplicationId": f"d-{number}",
+            }
         return {
             "messageId": message_id or f"m-{number}",
             "receiptHandle": f"r-{number}",

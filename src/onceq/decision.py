@@ -1,0 +1,101 @@
+"""What a delivery asks of the claims table, and the closed set of what `onceq.claim.decide` answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onceq.record import Semantics
+
+if TYPE_CHECKING:
+    from onceq.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a delivery asks of the claims table.
+
+    Args:
+        pk: Partition key of the job's record.
+        job_type: Name of the job type, the oldest one.
+        idempotency_key: The job's key.
+        fingerprint: Payload fingerprint, or ``None`` where the comparison is off.
+        message_id: The message that asks.
+        redriven_version: Version in our dead-letter note, where the message carries one.
+        max_attempts: Starts after which the job is rejected.
+        lease_ms: How long the claim is to hold.
+        skew_ms: By how much the clocks of two claimants may differ.
+        retention_s: How long an ended record is kept.
+        semantics: What may happen when the claimant dies.
+        alone: Whether nothing else runs in this process now, so that a stale job may be taken over (G5).
+    """
+
+    pk: str
+    job_type: str
+    idempotency_key: str
+    fingerprint: str | None
+    message_id: str | None
+    redriven_version: int | None
+    max_attempts: int
+    lease_ms: int
+    skew_ms: int
+    retention_s: int
+    semantics: Semantics = Semantics.AT_LEAST_ONCE
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The job is completed: answer with its stored result."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Somebody holds the job, or its back-off runs: come back at ``until`` (epoch ms)."""
+
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyReuse:
+    """The key belongs to a job with another payload; its record stays as it is."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The job is rejected or uncertain, now or by an earlier delivery: this message ends the same way."""
+
+    record: Record
+    before: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The last claimant died or overran its lease: the job is to be taken over alone, after the others (G5)."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """The job may be taken over as this attempt."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """No attempt is left: reject the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """An at-most-once job whose claimant died: leave it to a person."""
+
+
+Decision = Replay | Busy | KeyReuse | Ended | Stale | TakeOver | Exhausted | Hold
+Settled = Replay | Busy | KeyReuse | Ended | Stale

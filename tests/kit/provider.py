@@ -1,0 +1,70 @@
+"""A payment and mail provider over HTTP, in this process: it honours idempotency keys and counts."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Provider:
+    """What the provider saw and will answer.
+
+    Attributes:
+        url: Its base URL.
+        calls: Raw calls by idempotency key.
+        effects: What happened, by idempotency key: the first body that came with it.
+        answers: Status codes for the next calls, before any effect; empty means 200.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Start with nothing seen."""
+        self.url = url
+        self.calls: Counter[str] = Counter()
+        self.effects: dict[str, dict[str, object]] = {}
+        self.answers: list[int] = []
+        self._lock = threading.Lock()
+
+    def take(self, key: str, body: dict[str, object]) -> tuple[int, dict[str, object]]:
+        """Answer one call."""
+        with self._lock:
+            self.calls[key] += 1
+            if self.answers:
+                return self.answers.pop(0), {"error": "as the test says"}
+            self.effects.setdefault(key, body)
+            return 200, {"id": f"effect-{list(self.effects).index(key) + 1}"}
+
+
+@contextmanager
+def serving_provider() -> Iterator[Provider]:
+    """Serve a provider on a free port of this machine."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status, answer = provider.take(self.headers["Idempotency-Key"], body)
+            data = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        provider = Provider(f"http://127.0.0.1:{server.server_address[1]}")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield provider
+        finally:
+            server.shutdown()
+            thread.join()
