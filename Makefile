@@ -11,7 +11,7 @@ PY := .venv/bin/python
 READY := .venv/.ready
 SAM := .venv-sam/bin/sam
 SAM_READY := .venv-sam/.ready
-RIE_READY := .venv-lambda/.ready
+RIE_READY = .venv-lambda/.ready-$(LAMBDA_PYTHON)
 # The pins name everything, so nothing is resolved; what is never imported need not be compiled.
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check --no-deps --no-compile
 
@@ -53,7 +53,7 @@ dev: $(READY) ## Consume locally: poller, locked moto and the example payment pr
 
 .PHONY: invoke
 invoke: $(READY) ## Invoke the consumer with one event, without Docker (EVENT=events/one-payment.json)
-	@$(PY) -m onceq invoke $(EVENT) $(ARGS)
+	@$(PY) -m demo.provider --run -- $(PY) -m onceq invoke $(EVENT) $(ARGS)
 
 .PHONY: contract
 contract: $(READY) ## Run the contract suite of store and queue

@@ -21,6 +21,7 @@ class Provider:
         calls: Raw calls by idempotency key.
         effects: What happened, by idempotency key: the first body that came with it.
         answers: Status codes for the next calls, before any effect; empty means 200.
+        hanging: Set on first calls while not ``None``: the effect is done, the answer trickles on until it is set.
     """
 
     def __init__(self, url: str) -> None:
@@ -29,6 +30,7 @@ class Provider:
         self.calls: Counter[str] = Counter()
         self.effects: dict[str, dict[str, object]] = {}
         self.answers: list[int] = []
+        self.hanging: threading.Event | None = None
         self._lock = threading.Lock()
 
     def take(self, key: str, body: dict[str, object]) -> tuple[int, dict[str, object]]:
@@ -52,9 +54,13 @@ def serving_provider() -> Iterator[Provider]:
             data = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.end_headers()  # no length: the answer ends with the connection
+            try:
+                while provider.hanging and not provider.hanging.wait(0.5):
+                    self.wfile.write(b" ")  # a client's time-out counts silence, and JSON may start with spaces
+                self.wfile.write(data)
+            except OSError:
+                self.close_connection = True  # the caller died
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

@@ -1,0 +1,143 @@
+"""A user's project in a folder of its own, with jobs that tell a test what they do, and its processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+
+from onceq import App, job
+from onceq.local import AWS_VARIABLES, child_environment
+from onceq.resources import Resources, create_resources
+from onceq.runtime import Runtime
+from onceq.settings import Settings
+from onceq.template import function_environment, load_template
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from onceq.application import JobStatus
+
+TEMPLATE = Path(__file__).parents[2] / "template.yaml"
+SECONDS = 40.0
+
+APP = '''
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from onceq import App, Context, Reject, job
+
+FOLDER = Path({folder!r})
+
+
+def note(name: str, line: str) -> None:
+    with (FOLDER / name).open("a") as file:
+        file.write(line + "\\n")
+
+
+@job("mark", max_attempts=3, max_duration=1, key="key")
+def mark(payload: dict, ctx: Context) -> int:
+    """Tell that it started, wait for the test's word if it is to, tell that it had its effect."""
+    note("started", ctx.key)
+    if payload.get("reject"):
+        raise Reject("as asked")
+    while payload.get("wait") and not (FOLDER / "go").exists():
+        time.sleep(0.01)
+    ctx.log.info("marked")
+    note("effects", ctx.key)
+    return ctx.attempt
+
+
+app = App([mark])
+'''
+
+
+@job("mark", max_duration=1, key="key")
+def mark(payload: dict[str, Any]) -> None:
+    """Stands for the project's job type here, where it is only enqueued and looked up."""
+
+
+@dataclass
+class Project:
+    """A project folder and what runs in it."""
+
+    folder: Path
+    environment: dict[str, str]
+    resources: Resources | None = None
+
+    @classmethod
+    def at(cls, folder: Path) -> Project:
+        """Write a project: the real template, and an application of one job type."""
+        (folder / "src").mkdir()
+        (folder / "src" / "app.py").write_text(APP.format(folder=str(folder)), encoding="utf-8")
+        shutil.copy(TEMPLATE, folder / "template.yaml")
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "ONCEQ_"))}
+        return cls(folder, child_environment(plain | AWS_VARIABLES))
+
+    def create(self, endpoint: str, parameters: Mapping[str, object]) -> None:
+        """Create the template's resources on a server; `AWS_ENDPOINT_URL` must lead there."""
+        template = load_template(TEMPLATE)
+        self.resources = create_resources(template, parameters={**parameters, "EndpointUrl": endpoint})
+        self.environment |= function_environment(template, self.resources, shell={})
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start ``python -m onceq`` in the folder."""
+        with (self.folder / "stdout").open("ab") as stdout:
+            return subprocess.Popen(
+                [sys.executable, "-m", "onceq", *words],
+                cwd=self.folder,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=stdout,
+                stderr=subprocess.STDOUT,
+            )
+
+    def run(self, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+        """Run ``python -m onceq`` in the folder to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "onceq", *words],
+            cwd=self.folder,
+            env=self.environment,
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def app(self) -> App:
+        """Return an application to enqueue and look up with, from the test's own process."""
+        return App([mark], runtime=Runtime(Settings.from_env(self.environment)), hooks=[])
+
+    def status(self, key: str) -> JobStatus | None:
+        """Look a job up."""
+        return self.app().lookup(mark, key)
+
+    def lines(self, name: str) -> list[str]:
+        """Return what the jobs noted so far."""
+        path = self.folder / name
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many messages are visible and how many are in flight."""
+        assert self.resources is not None
+        url = self.resources.queue_url("JobsQueue")
+        attributes = boto3.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        return int(attributes["ApproximateNumberOfMessages"]), int(attributes["ApproximateNumberOfMessagesNotVisible"])
+
+
+def wait_until(condition: Callable[[], object], what: str, seconds: float = SECONDS) -> None:
+    """Wait for another process, a bounded time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {seconds:g} s"
+        time.sleep(0.02)

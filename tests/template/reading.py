@@ -1,0 +1,115 @@
+"""Read template.yaml and samconfig.toml as CloudFormation and SAM would, as far as the tests need it."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML, and CloudFormation's short tags in their long form."""
+
+
+def _long_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
+    if isinstance(node, yaml.ScalarNode):
+        value: Any = loader.construct_scalar(node)
+    elif isinstance(node, yaml.SequenceNode):
+        value = loader.construct_sequence(node, deep=True)
+    else:
+        assert isinstance(node, yaml.MappingNode)
+        value = loader.construct_mapping(node, deep=True)
+    if suffix == "GetAtt" and isinstance(value, str):
+        value = value.split(".", 1)
+    return {suffix if suffix in {"Ref", "Condition"} else f"Fn::{suffix}": value}
+
+
+_Loader.add_multi_constructor("!", _long_form)
+
+
+def load_template() -> dict[str, Any]:
+    """Return the template with every tag in its long form."""
+    template = yaml.load((ROOT / "template.yaml").read_text(), Loader=_Loader)  # noqa: S506 - a SafeLoader
+    assert isinstance(template, dict)
+    return template
+
+
+def load_samconfig() -> dict[str, Any]:
+    """Return samconfig.toml."""
+    return tomllib.loads((ROOT / "samconfig.toml").read_text())
+
+
+def overrides(environment: str) -> dict[str, str]:
+    """Return the parameters that one section of samconfig.toml sets."""
+    pairs = load_samconfig()[environment].get("deploy", {}).get("parameters", {}).get("parameter_overrides", [])
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The template with one set of parameters."""
+
+    template: dict[str, Any] = field(default_factory=load_template)
+    given: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """Every parameter's value, numbers as numbers."""
+        declared = self.template["Parameters"]
+        values = {name: self.given.get(name, declaration["Default"]) for name, declaration in declared.items()}
+        return {
+            name: int(value) if declared[name]["Type"] == "Number" else str(value) for name, value in values.items()
+        }
+
+    def properties(self, logical_id: str) -> dict[str, Any]:
+        """Return a resource's properties, parameters and conditions resolved."""
+        resolved = self.resolve(self.template["Resources"][logical_id]["Properties"])
+        assert isinstance(resolved, dict)
+        return resolved
+
+    def of_type(self, resource_type: str) -> dict[str, dict[str, Any]]:
+        """Return the resolved properties of every resource of one type."""
+        return {
+            logical_id: self.properties(logical_id)
+            for logical_id, resource in self.template["Resources"].items()
+            if resource["Type"] == resource_type
+        }
+
+    def resolve(self, value: Any) -> Any:
+        """Resolve what the parameters decide; references to resources stay as they are."""
+        if isinstance(value, list):
+            return [one for one in map(self.resolve, value) if one != {"Ref": "AWS::NoValue"}]
+        if not isinstance(value, dict):
+            return value
+        if len(value) == 1:
+            [(function, argument)] = value.items()
+            if function == "Ref" and argument in self.parameters:
+                return self.parameters[argument]
+            if function == "Fn::If":
+                return self.resolve(argument[1] if self.holds(argument[0]) else argument[2])
+        resolved = {key: self.resolve(one) for key, one in value.items()}
+        return {key: one for key, one in resolved.items() if one != {"Ref": "AWS::NoValue"}}
+
+    def holds(self, condition: str) -> bool:
+        """Return whether a condition holds."""
+        return self._truth(self.template["Conditions"][condition])
+
+    def _truth(self, expression: Any) -> bool:
+        [(function, argument)] = expression.items()
+        if function == "Fn::Not":
+            return not self._truth(argument[0])
+        assert function == "Fn::Equals", f"teach this helper {function}"
+        left, right = (self._text(one) for one in argument)
+        return left == right
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, dict) and "Fn::Join" in value:
+            separator, joined = value["Fn::Join"]
+            return str(separator).join(str(self.resolve(joined)).split(","))
+        return str(self.resolve(value))

@@ -1,0 +1,172 @@
+"""The sample events are real: what SQS and Lambda would send, checked to the last digest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from onceq.message import Envelope, open_envelope, seal
+from template.reading import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EVENTS = sorted(path for path in (ROOT / "events").glob("*.json") if not path.name.endswith(".schema.json"))
+SCHEMA: dict[str, Any] = json.loads((ROOT / "events" / "envelope.schema.json").read_text())
+# https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html#example-standard-queue-message-event
+RECORD = {
+    "messageId",
+    "receiptHandle",
+    "body",
+    "attributes",
+    "messageAttributes",
+    "md5OfBody",
+    "eventSource",
+    "eventSourceARN",
+    "awsRegion",
+}
+ATTRIBUTES = {"ApproximateReceiveCount", "SentTimestamp", "SenderId", "ApproximateFirstReceiveTimestamp"}
+FIFO_ATTRIBUTES = ATTRIBUTES | {"SequenceNumber", "MessageGroupId", "MessageDeduplicationId"}
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    event = json.loads(path.read_text())
+    assert set(event) == {"Records"}
+    records = event["Records"]
+    assert isinstance(records, list)
+    return records
+
+
+def _named(name: str) -> list[dict[str, Any]]:
+    return _records(ROOT / "events" / f"{name}.json")
+
+
+def _valid(body: str) -> bool:
+    try:
+        jsonschema.validate(json.loads(body), SCHEMA)
+    except (ValueError, jsonschema.ValidationError):
+        return False
+    return True
+
+
+def _digest_of(attributes: dict[str, Any]) -> str:
+    """Return SQS's digest of string attributes: lengths and texts of name, type and value, sorted by name."""
+    digest = hashlib.md5(usedforsecurity=False)
+    for name in sorted(attributes):
+        for text, kind in (
+            (name, b""),
+            (attributes[name]["dataType"], b""),
+            (attributes[name]["stringValue"], b"\x01"),
+        ):
+            digest.update(kind + struct.pack(">I", len(text.encode())) + text.encode())
+    return digest.hexdigest()
+
+
+def test_every_promised_event_is_there() -> None:
+    """The events that the documentation and other tests use exist."""
+    assert {path.stem for path in EVENTS} >= {
+        "one-payment",
+        "batch-with-poison",
+        "duplicate-delivery",
+        "fifo-batch",
+        "without-envelope",
+    }
+
+
+@pytest.mark.parametrize("path", EVENTS, ids=lambda path: path.stem)
+def test_records_are_as_lambda_sends_them(path: Path) -> None:
+    """Every field is there with its right form, and every digest is right."""
+    records = _records(path)
+    assert records
+    assert len({record["messageId"] for record in records}) == len(records)
+    assert len({record["receiptHandle"] for record in records}) == len(records)
+    for record in records:
+        fifo = record["eventSourceARN"].endswith(".fifo")
+        assert set(record) - {"md5OfMessageAttributes"} == RECORD
+        assert set(record["attributes"]) == (FIFO_ATTRIBUTES if fifo else ATTRIBUTES)
+        assert str(uuid.UUID(record["messageId"])) == record["messageId"]
+        assert record["md5OfBody"] == hashlib.md5(record["body"].encode(), usedforsecurity=False).hexdigest()
+        assert ("md5OfMessageAttributes" in record) == bool(record["messageAttributes"])
+        if record["messageAttributes"]:
+            assert record["md5OfMessageAttributes"] == _digest_of(record["messageAttributes"])
+        assert record["eventSource"] == "aws:sqs"
+        assert re.fullmatch(r"arn:aws:sqs:us-east-1:123456789012:JobsQueue(\.fifo)?", record["eventSourceARN"])
+        assert record["awsRegion"] == "us-east-1"
+        assert int(record["attributes"]["ApproximateReceiveCount"]) >= 1
+        first, sent = (
+            int(record["attributes"][name]) for name in ("ApproximateFirstReceiveTimestamp", "SentTimestamp")
+        )
+        assert first >= sent
+
+
+def test_one_payment_is_an_envelope_of_the_design() -> None:
+    """The first example is the payment that the documentation speaks of."""
+    [record] = _named("one-payment")
+    payment = {"order_id": "o-1", "customer_id": "cus_1", "amount_cents": 500}
+    assert _valid(record["body"])
+    assert open_envelope(record["body"]) == Envelope("process_payment", payment, "o-1")
+
+
+def test_the_poison_message_stands_among_good_ones() -> None:
+    """One body of the batch is not JSON; its neighbours are envelopes."""
+    assert [_valid(record["body"]) for record in _named("batch-with-poison")] == [True, False, True]
+
+
+def test_a_duplicate_is_the_same_body_under_another_message_id() -> None:
+    """SQS delivers one job twice: same body, other id, so nothing may be keyed on the message id."""
+    first, second = _named("duplicate-delivery")
+    assert first["body"] == second["body"]
+    assert _valid(first["body"])
+
+
+def test_the_fifo_batch_keeps_the_order_of_a_group() -> None:
+    """Sequence numbers rise, and one group has more than one message."""
+    records = _named("fifo-batch")
+    assert all(_valid(record["body"]) for record in records)
+    numbers = [int(record["attributes"]["SequenceNumber"]) for record in records]
+    groups = [record["attributes"]["MessageGroupId"] for record in records]
+    assert numbers == sorted(set(numbers))
+    assert 1 < len(set(groups)) < len(groups)
+
+
+def test_a_message_without_envelope_is_a_plain_payload() -> None:
+    """A body that is not an envelope goes whole, as payload, to the queue's default job type."""
+    [record] = _named("without-envelope")
+    assert not _valid(record["body"])
+    assert open_envelope(record["body"]) == Envelope(None, json.loads(record["body"]))
+
+
+def test_the_schema_describes_what_the_producer_seals() -> None:
+    """A sealed body is valid by the schema, which is a valid schema with valid examples."""
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    at = "2026-11-29T12:00:00.000Z"
+    assert _valid(seal(job_type="greet", idempotency_key="k", payload={"name": "Ada"}, created_at=at))
+    assert _valid(seal(job_type="greet", idempotency_key="k", payload=None, created_at=at, hops=2))
+    assert all(_valid(json.dumps(example)) for example in SCHEMA["examples"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"onceq": 2},
+        {"onceq": "1"},
+        {"job_type": "Process Payment"},
+        {"job_type": None},
+        {"idempotency_key": "  "},
+        {"idempotency_key": True},
+        {"hops": -1},
+        {"created_at": "yesterday"},
+    ],
+    ids=json.dumps,
+)
+def test_the_schema_refuses_what_the_consumer_would(change: dict[str, Any]) -> None:
+    """A newer version, a broken name, key, count or time is no valid envelope of version 1."""
+    assert not _valid(json.dumps(SCHEMA["examples"][0] | change))
+    assert _valid(json.dumps(SCHEMA["examples"][0] | {"tenant": "unknown fields are kept"}))

@@ -1,0 +1,75 @@
+"""The inequalities of times and counts, for the defaults and for every section of samconfig.toml."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from app import app
+
+if TYPE_CHECKING:
+    from template.reading import Stack
+
+FOURTEEN_DAYS = 14 * 24 * 3600
+
+
+def test_a_full_batch_of_the_slowest_job_fits_into_an_invocation(deployment: Stack) -> None:
+    """ceil(batch size / concurrency) x max_duration + reserve <= function timeout, so no job is cut off (G1, G6)."""
+    p = deployment.parameters
+    slowest = max(job_type.max_duration or 0 for job_type in app.job_types if job_type.queue == "default")
+    rounds = math.ceil(p["BatchSize"] / p["Concurrency"])
+    assert rounds * slowest + p["Reserve"] <= p["FunctionTimeout"]
+
+
+def test_a_message_stays_invisible_while_its_invocation_may_live(deployment: Stack) -> None:
+    """Visibility >= timeout + window + skew, so a redelivery finds a stale claim and not a live one."""
+    p = deployment.parameters
+    assert p["VisibilityTimeout"] >= p["FunctionTimeout"] + p["BatchingWindow"] + p["ClockSkew"]
+    assert deployment.properties("JobsQueue")["VisibilityTimeout"] == p["VisibilityTimeout"]
+    assert deployment.properties("ConsumerFunction")["Timeout"] == p["FunctionTimeout"]
+
+
+def test_the_default_visibility_is_the_advised_one(stack: Stack) -> None:
+    """The default is at least 6 x timeout + window, as Lambda's documentation advises."""
+    p = stack.parameters
+    assert p["VisibilityTimeout"] >= 6 * p["FunctionTimeout"] + p["BatchingWindow"]
+
+
+def test_a_large_batch_has_a_window(deployment: Stack) -> None:
+    """Lambda refuses a batch size above 10 without a batching window."""
+    assert deployment.parameters["BatchSize"] <= 10 or deployment.parameters["BatchingWindow"] >= 1
+
+
+def test_the_redrive_policy_is_only_the_backstop(stack: Stack) -> None:
+    """maxReceiveCount is 100: our attempts decide, so deferrals and a bad deployment send nothing to the DLQ."""
+    redrive = stack.properties("JobsQueue")["RedrivePolicy"]
+    assert redrive["maxReceiveCount"] == 100
+    assert redrive["deadLetterTargetArn"] == {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}
+    assert redrive["maxReceiveCount"] > max(job_type.max_attempts for job_type in app.job_types)
+
+
+def test_queues_keep_messages_for_fourteen_days(stack: Stack) -> None:
+    """No message is lost for a holiday (G4): queue and DLQ keep it as long as SQS can."""
+    for queue in ("JobsQueue", "DeadLetterQueue"):
+        assert stack.properties(queue)["MessageRetentionPeriod"] == FOURTEEN_DAYS
+
+
+def test_a_completed_job_is_remembered_longer_than_its_message_can_live() -> None:
+    """A duplicate is replayed within the retention (G3), and a redrive starts the DLQ's clock anew."""
+    for job_type in app.job_types:
+        assert job_type.retention.total_seconds() > 3 * FOURTEEN_DAYS, job_type.name
+
+
+def test_parameters_are_inside_their_own_limits(deployment: Stack) -> None:
+    """Every value is one that CloudFormation accepts, and every parameter says what it is for."""
+    for name, declaration in deployment.template["Parameters"].items():
+        value = deployment.parameters[name]
+        assert declaration["Description"].endswith("."), name
+        assert value in declaration.get("AllowedValues", [value]), name
+        if declaration["Type"] == "Number":
+            assert declaration.get("MinValue", value) <= value <= declaration.get("MaxValue", value), name
+
+
+def test_overrides_name_parameters(deployment: Stack) -> None:
+    """samconfig.toml sets only what the template declares; SAM would only warn."""
+    assert set(deployment.given) <= set(deployment.template["Parameters"])
