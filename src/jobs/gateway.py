@@ -73,6 +73,7 @@ def _post(variable: str, path: str, body: dict[str, Any], idempotency_key: str) 
             answer: dict[str, Any] = json.loads(response.read())
             return answer
     except urllib.error.HTTPError as error:
+        error.close()  # it is the response, too, and holds its connection open
         if error.code == 402:  # noqa: PLR2004 - HTTP's "payment required"
             message = "the provider declined the card"
             raise CardDeclined(message) from error

@@ -27,10 +27,10 @@ from onceq.errors import (
 )
 from onceq.job_type import JobType, job
 from onceq.message import join_key
+from onceq.powertools import PowertoolsHook
 from onceq.producer import Enqueued, Entry, Producer
 from onceq.retry import Backoff
 from onceq.settings import Settings
-from onceq.telemetry import PowertoolsHook
 
 __all__ = [
     "App",

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from onceq.catalogue import JobTypes
 from onceq.clock import OpenDeadline, deadline_of
 from onceq.consumer import Consumer
 from onceq.executor import Executor, result_of
-from onceq.job_type import JobType, JobTypes
 from onceq.message import check_key
+from onceq.powertools import PowertoolsHook
 from onceq.producer import Producer
 from onceq.record import Record, Status, pk_of
 from onceq.runtime import Runtime
-from onceq.telemetry import PowertoolsHook, Telemetry
+from onceq.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from onceq.attempt import Middleware
     from onceq.consumer import PartialBatchResponse
+    from onceq.job_type import JobType
     from onceq.producer import Enqueued, Entry
     from onceq.settings import Settings
     from onceq.telemetry import Event
@@ -109,9 +112,29 @@ class App:
         """
         self.job_types = JobTypes(job_types, default)
         self.runtime = runtime or Runtime(settings)
+        self.hooks: tuple[Callable[[Event], object], ...] = (PowertoolsHook(),) if hooks is None else tuple(hooks)
         self._middleware = tuple(middleware)
-        self._telemetry = Telemetry([PowertoolsHook()] if hooks is None else hooks)
+        self._telemetry = Telemetry(self.hooks)
         self._producer = Producer(job_types=self.job_types, runtime=self.runtime)
+
+    def with_hooks(self, hooks: Iterable[Callable[[Event], object]]) -> App:
+        """Return the same application, clients and settings shared, with these hooks instead of its own.
+
+        Args:
+            hooks: Given every telemetry event; put `hooks` of this application among them to keep its own.
+
+        Returns:
+            Another application; this one stays as it is.
+
+        Example:
+            >>> app = App([], hooks=[])
+            >>> app.with_hooks([*app.hooks, print]).hooks == (print,)
+            True
+        """
+        other = copy.copy(self)
+        other.hooks = tuple(hooks)
+        other._telemetry = Telemetry(other.hooks)  # noqa: SLF001 - its own class
+        return other
 
     def consumer(self, event: object, context: object = None) -> PartialBatchResponse:
         """Consume one SQS event: the Lambda handler.

@@ -14,10 +14,10 @@ from onceq.errors import ClaimLost, Signal, StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from onceq.catalogue import Job
     from onceq.claim import Claim
     from onceq.clock import Clock
     from onceq.context import Context
-    from onceq.job_type import Job
 
     Middleware = Callable[[Callable[[], Any], Context, Any], Any]
 

@@ -78,19 +78,23 @@ def send(client: Any, operation: str, request: dict[str, Any]) -> dict[str, Any]
         botocore.exceptions.ClientError: If the service refused it.
         botocore.exceptions.BotoCoreError: If it could not be sent at all.
     """
-    from botocore import xform_name  # noqa: PLC0415
-    from botocore.exceptions import ClientError, HTTPClientError, IncompleteReadError  # noqa: PLC0415
+    from botocore import exceptions, xform_name  # noqa: PLC0415
     from botocore.parsers import ResponseParserError  # noqa: PLC0415
 
     try:
         response: dict[str, Any] = getattr(client, xform_name(operation))(**request)
-    except ClientError as error:
+    except exceptions.ClientError as error:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         code = error.response.get("Error", {}).get("Code", "")
         if status >= 500 or code in PASSING:  # noqa: PLR2004 - HTTP's own limit
             raise PassingFault(str(error)) from error
         raise
-    except (HTTPClientError, IncompleteReadError, ResponseParserError) as error:
+    except (
+        exceptions.ConnectionError,  # no connection, or not in time: not a kind of HTTPClientError
+        exceptions.HTTPClientError,
+        exceptions.IncompleteReadError,
+        ResponseParserError,
+    ) as error:
         raise PassingFault(str(error)) from error
     return response
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,11 @@ from typing import Any
 import msgspec
 
 from onceq.errors import PayloadError
+
+# How msgspec may write a float that has no fraction; in a string it only costs a second look.
+_FLOAT = re.compile(r"\d(?:\.0|e)")
+# msgspec quotes the value that does not fit; a reason is logged, and a payload is not.
+_QUOTED_VALUE = re.compile(r"(Invalid (?:enum )?value) .*?(?= - at `|$)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,8 @@ def fit(value: object, type_: Any) -> Any:
     except RecursionError as error:
         raise PayloadError(_reason("the payload is nested too deeply", error)) from error
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        raise PayloadError(_reason("the payload does not fit", error)) from error
+        message = f"the payload does not fit: {_without_values(error)}"
+        raise PayloadError(printable(message)) from error
 
 
 def fingerprint(value: object) -> str:
@@ -113,7 +120,7 @@ def fingerprint(value: object) -> str:
         True
     """
     text = encode(value)
-    if ".0" in text:
+    if _FLOAT.search(text):
         text = encode(_integral(decode(text)))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -152,6 +159,14 @@ def _reason(what: str, error: BaseException) -> str:
     return printable(f"{what}: {error}")
 
 
+def _without_values(error: Exception) -> str:
+    pydantic = sys.modules.get("pydantic")
+    if pydantic is not None and isinstance(error, pydantic.ValidationError):
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return "; ".join(f"{one['msg']} - at `$.{'.'.join(map(str, one['loc']))}`" for one in found)
+    return _QUOTED_VALUE.sub(r"\1", str(error))
+
+
 def _is_pydantic(type_: Any) -> bool:
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(type_, type) and issubclass(type_, pydantic.BaseModel)
@@ -166,7 +181,10 @@ def _encode_other(value: Any) -> Any:
 
 def _decode_other(type_: Any, value: Any) -> Any:
     if _is_pydantic(type_):
-        return type_.model_validate(value)
+        try:
+            return type_.model_validate(value)
+        except ValueError as error:
+            raise ValueError(_without_values(error)) from None
     message = f"values of type {type_!r} cannot be read from JSON"
     raise TypeError(message)
 

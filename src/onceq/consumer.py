@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onceq import telemetry as events
+from onceq.catalogue import Job, UnknownJob
 from onceq.codec import printable
-from onceq.errors import MessageError, NotAnSqsEvent, UnnameableRecord
-from onceq.job_type import Job, UnknownJob
+from onceq.errors import MessageError, NotAnSqsEvent, Signal, UnnameableRecord
 from onceq.lanes import lanes_of
 from onceq.message import DeadLetterNote, Message
-from onceq.outcome import Faulted, GoneStale, NotStarted, Outcome, RefusedMessage, Unserved, answer_of
+from onceq.outcome import Faulted, GoneStale, NotStarted, Outcome, RefusedMessage, Unserved, answer_of, describe
 from onceq.settling import Delivery, settle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from onceq.catalogue import JobTypes
     from onceq.executor import Executor
-    from onceq.job_type import JobTypes
     from onceq.queue import Queue
     from onceq.settings import Settings
 
@@ -96,7 +96,9 @@ class Consumer:
         except MessageError as error:
             telemetry.emit(events.MessageRefused(message_id=message.message_id, reason=str(error)))
             return RefusedMessage(DeadLetterNote(str(error)))
-        except Exception as error:  # noqa: BLE001 - a fault of our own is that record's failure, never its neighbours'
+        except Signal:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a fault here, or a SystemExit of a key function, is that record's
             return self._faulted(message, error)
         if isinstance(job, UnknownJob):
             telemetry.emit(events.MessageUnserved(message_id=message.message_id, reason=job.reason))
@@ -139,12 +141,14 @@ class Consumer:
             return ready
         try:
             return self.executor.execute(ready, alone=alone)
-        except Exception as error:  # noqa: BLE001 - as above
+        except Signal:
+            raise
+        except BaseException as error:  # noqa: BLE001 - as above
             return self._faulted(ready.message, error)
 
-    def _faulted(self, message: Message, error: Exception) -> Outcome:
+    def _faulted(self, message: Message, error: BaseException) -> Outcome:
         trace = "".join(traceback.format_exception(error, limit=-8))
-        reason = printable(f"a fault of the framework: {error!r}")
+        reason = f"a fault of the framework: {describe(error)}"
         self.executor.telemetry.emit(
             events.MessageFaulted(message_id=message.message_id, reason=reason, trace=printable(trace, 4_000))
         )

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 
+# SQS keeps a message for 14 days at most: a job that waits longer would lose its message.
+LONGEST_DELAY = 1_209_600
+
+
 class OnceqError(Exception):
     """Something went wrong in onceq; the subclass says what and what to do."""
 
@@ -132,7 +136,7 @@ class Retry(JobControl):
         reason: Said in the log and in the record.
 
     Raises:
-        ValueError: If the delay is negative or not a finite number.
+        ValueError: If the delay is not a number, negative, or longer than SQS keeps a message (14 days).
 
     Example:
         >>> Retry(delay=30).delay
@@ -153,7 +157,7 @@ class Snooze(JobControl):
         reason: Said in the log and in the record.
 
     Raises:
-        ValueError: If the delay is negative or not a finite number.
+        ValueError: If the delay is not a number, negative, or longer than SQS keeps a message (14 days).
 
     Example:
         >>> Snooze(60).delay
@@ -205,10 +209,11 @@ def seconds_of(delay: float | timedelta) -> float:
     """Return a delay in seconds.
 
     Raises:
-        ValueError: If it is negative or not a finite number.
+        ValueError: If it is not a number, negative, or longer than SQS keeps a message.
     """
-    seconds = delay if isinstance(delay, int | float) else delay.total_seconds()
-    if isinstance(delay, bool) or not 0 <= seconds < float("inf"):
-        message = f"a delay is a number of seconds from 0 on, not {delay!r}"
+    total_seconds = getattr(delay, "total_seconds", None)
+    seconds = total_seconds() if callable(total_seconds) else delay
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_DELAY:
+        message = f"a delay is a number of seconds from 0 to {LONGEST_DELAY} (14 days), not {delay!r}"
         raise ValueError(message)
     return float(seconds)

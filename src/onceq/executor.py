@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from onceq.attempt import Middleware
+    from onceq.catalogue import Job
     from onceq.clock import Clock, Deadline, TokenFactory
-    from onceq.job_type import Job
     from onceq.outcome import GoneStale, Outcome
     from onceq.record import Record
     from onceq.settings import Settings

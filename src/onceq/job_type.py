@@ -1,15 +1,15 @@
-"""A job type: a plain function with a stable name, and the rules by which a message becomes a job of it.
+"""A job type: a plain function with a stable name, and how its jobs are run.
 
-`job` makes a plain value; nothing is registered anywhere. `JobTypes` is the closed set that an `onceq.App` serves.
+`job` makes a plain value; nothing is registered anywhere. The closed set that an `onceq.App` serves is in
+`onceq.catalogue`.
 """
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
@@ -19,9 +19,9 @@ import jmespath
 import jmespath.exceptions
 
 from onceq.codec import fingerprint, fit, printable
-from onceq.errors import ConfigurationError, EnvelopeError, IdempotencyKeyError, MessageError, PayloadError
-from onceq.message import Message, NewerEnvelope, check_key, join_key, open_envelope
-from onceq.record import Semantics, pk_of
+from onceq.errors import ConfigurationError, IdempotencyKeyError, PayloadError
+from onceq.message import check_key, join_key
+from onceq.record import Semantics
 from onceq.retry import Backoff
 
 P = ParamSpec("P")
@@ -70,31 +70,40 @@ class JobType(Generic[P, R]):
         Raises:
             ConfigurationError: Naming the option and what it takes.
         """
-        _require(isinstance(self.formerly, tuple), f"{self.name}: formerly={self.formerly!r}: give a tuple of names")
+        require(isinstance(self.formerly, tuple), f"{self.name}: formerly={self.formerly!r}: give a tuple of names")
         for name in (self.name, *self.formerly):
-            _require(
+            require(
                 isinstance(name, str) and NAME.fullmatch(name) is not None,
                 f"job type name {name!r}: give lower-case letters, digits, '_', '.' and '-', a letter first",
             )
-        _require(callable(self.function), f"job type {self.name!r} needs a function")
-        _require(
-            isinstance(self.max_attempts, int) and self.max_attempts >= 1,
+        require(callable(self.function), f"job type {self.name!r} needs a function")
+        require(
+            isinstance(self.max_attempts, int) and self.max_attempts >= 1 and self.max_attempts is not True,
             f"{self.name}: max_attempts={self.max_attempts!r}: give a whole number from 1 on",
         )
-        _require(
-            self.max_duration is None or 0 < self.max_duration <= LONGEST_DURATION,
+        require(
+            self.max_duration is None
+            or (isinstance(self.max_duration, int | float) and 0 < self.max_duration <= LONGEST_DURATION),
             f"{self.name}: max_duration={self.max_duration!r}: give seconds above 0, the worst case of one attempt",
         )
-        _require(
+        require(
             isinstance(self.retention, timedelta) and self.retention >= timedelta(seconds=1),
             f"{self.name}: retention={self.retention!r}: give a timedelta of a second or more",
         )
-        _require(
+        require(
             isinstance(self.reject, tuple)
             and all(isinstance(error, type) and issubclass(error, Exception) for error in self.reject),
             f"{self.name}: reject={self.reject!r}: give a tuple of exception classes",
         )
+        require(isinstance(self.backoff, Backoff), f"{self.name}: backoff={self.backoff!r}: give a Backoff")
+        require(
+            isinstance(self.queue, str) and self.queue != "", f"{self.name}: queue={self.queue!r}: give a queue's name"
+        )
         for option, selector in (("key", self.key), ("fingerprint", self.fingerprint)):
+            require(
+                selector is None or isinstance(selector, str | _All) or callable(selector),
+                f"{self.name}: {option}={selector!r}: give a callable or a JMESPath expression",
+            )
             if isinstance(selector, str):
                 try:
                     jmespath.compile(selector)
@@ -182,14 +191,17 @@ class JobType(Generic[P, R]):
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
             hint = hints.get(parameter.name, Any)
-            if getattr(hint, "__onceq_context__", False) or (hint is Any and parameter.name in ("ctx", "context")):
-                takes_context = True
-                continue
-            _require(
-                not takes_context and not payload and parameter.kind is not parameter.KEYWORD_ONLY,
+            # `Context | None` too: a unit test calls the plain function without one.
+            is_context = any(getattr(one, "__onceq_context__", False) for one in (hint, *typing.get_args(hint)))
+            is_context = is_context or (hint is Any and parameter.name in ("ctx", "context"))
+            require(
+                not takes_context and not (payload and not is_context) and parameter.kind is not parameter.KEYWORD_ONLY,
                 f"{self.name}: a job takes a payload and then, if it wants it, `ctx: Context`; not {signature}",
             )
-            payload.append(hint)
+            if is_context:
+                takes_context = True
+            else:
+                payload.append(hint)
         return (payload[0] if payload else None), takes_context
 
 
@@ -255,131 +267,6 @@ def job(
     return decorate
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One piece of work, read from a message; key and fingerprint are fixed from here on.
-
-    Args:
-        job_type: Its job type.
-        key: Its idempotency key.
-        payload: The payload as the job type's type.
-        fingerprint: The payload fingerprint, or ``None``.
-        pk: Partition key of its record.
-        message: The message it came from.
-    """
-
-    job_type: JobType[..., Any]
-    key: str
-    payload: Any
-    fingerprint: str | None
-    pk: str
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class UnknownJob:
-    """This release does not serve the message; another one may."""
-
-    reason: str
-
-
-class JobTypes:
-    """The job types that an application serves, by all their names."""
-
-    def __init__(
-        self,
-        job_types: Iterable[JobType[..., Any]],
-        default: JobType[..., Any] | Mapping[str, JobType[..., Any]] | None = None,
-    ) -> None:
-        """Collect the job types.
-
-        Args:
-            job_types: The job types.
-            default: Serves messages that are not envelopes: one for every queue, or one by queue name.
-
-        Raises:
-            ConfigurationError: If two of them share a name, or a default is not among them.
-        """
-        self._by_name: dict[str, JobType[..., Any]] = {}
-        for job_type in job_types:
-            if not isinstance(job_type, JobType):
-                message = f"{job_type!r} is not a job type: decorate the function with @job(…)"
-                raise ConfigurationError(message)
-            for name in (job_type.name, *job_type.formerly):
-                _require(name not in self._by_name, f"two job types serve the name {name!r}")
-                self._by_name[name] = job_type
-        self._default = default
-        for job_type in [default] if isinstance(default, JobType) else (default or {}).values():
-            _require(job_type in self, f"the default job type {job_type.name!r} is not in the App's list")
-
-    def __iter__(self) -> Iterator[JobType[..., Any]]:
-        """Iterate over the job types, each once."""
-        return iter(dict.fromkeys(self._by_name.values()))
-
-    def __contains__(self, job_type: object) -> bool:
-        """Whether this very job type is served."""
-        return any(job_type is own for own in self._by_name.values())
-
-    def named(self, name: str) -> JobType[..., Any]:
-        """Return the job type of that name.
-
-        Raises:
-            ConfigurationError: If there is none, with a suggestion.
-        """
-        try:
-            return self._by_name[name]
-        except KeyError:
-            near = difflib.get_close_matches(name, self._by_name, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(self._by_name)) or 'none'}"
-            message = f"no job type is named {name!r}: {hint}"
-            raise ConfigurationError(message) from None
-
-    def job_of(self, message: Message, *, queue: str, max_hops: int) -> Job | UnknownJob:
-        """Read the job that a message stands for. No I/O.
-
-        Args:
-            message: The message.
-            queue: Name of the queue it came from.
-            max_hops: How often it may have been sent on.
-
-        Returns:
-            The job, or that this release does not serve it.
-
-        Raises:
-            MessageError: If it can never become a job; the text is the reason for the person who reads the DLQ.
-        """
-        envelope = open_envelope(message.body)
-        if isinstance(envelope, NewerEnvelope):
-            return UnknownJob(f"the envelope is of version {envelope.version}: a newer release made it")
-        if envelope.job_type is None:
-            default = self._default if isinstance(self._default, JobType) else (self._default or {}).get(queue)
-            if default is None:
-                reason = f"the body is not an onceq envelope, and queue {queue!r} has no default job type"
-                raise EnvelopeError(reason)
-            job_type = default
-        elif envelope.job_type in self._by_name:
-            job_type = self._by_name[envelope.job_type]
-        else:
-            return UnknownJob(f"no job type is named {printable(envelope.job_type, 100)!r}")
-        if envelope.hops > max_hops:
-            reason = f"sent on {envelope.hops} times, and at most {max_hops} are allowed: is it a loop?"
-            raise MessageError(reason)
-        return self._job(job_type, envelope.payload, envelope.idempotency_key, message)
-
-    @staticmethod
-    def _job(job_type: JobType[..., Any], payload: Any, stamped: Any, message: Message) -> Job:
-        loaded = job_type.load(payload)
-        key = check_key(stamped) if stamped is not None else job_type.key_of(payload, loaded)
-        return Job(
-            job_type=job_type,
-            key=key,
-            payload=loaded,
-            fingerprint=job_type.fingerprint_of(payload, loaded),
-            pk=pk_of(job_type.storage_name, key),
-            message=message,
-        )
-
-
 def _tuple(values: Any) -> Any:
     # A lone string or class is left as it is, for `JobType` to refuse: its letters are no names.
     return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str | type) else values
@@ -389,6 +276,7 @@ def _select(selector: Selector, payload: Any, loaded: Any) -> Any:
     return jmespath.search(selector, payload) if isinstance(selector, str) else selector(loaded)
 
 
-def _require(holds: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion
+def require(holds: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion
+    """Raise a `ConfigurationError` with that message unless the condition holds."""
     if not holds:
         raise ConfigurationError(message)

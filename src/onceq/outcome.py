@@ -74,9 +74,9 @@ def end_of(
     if error is None:
         return Complete()
     if isinstance(error, Snooze):
-        return Release(now_ms + math.ceil(error.delay * 1000), str(error), counted=False)
+        return Release(now_ms + math.ceil(error.delay * 1000), _text_of(error), counted=False)
     if isinstance(error, Reject):
-        return RejectFor(str(error))
+        return RejectFor(_text_of(error))
     said = describe(error)
     if isinstance(error, job_type.reject):
         return RejectFor(said)
@@ -92,11 +92,15 @@ def end_of(
 
 def describe(error: BaseException) -> str:
     """Return an exception as one bounded line."""
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything, and the attempt must still be recorded
-        text = "(it has no readable message)"
+    text = _text_of(error)
     return printable(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return printable(error)
+    except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything, and the attempt must still be recorded
+        return "(it has no readable message)"
 
 
 @dataclass(frozen=True, slots=True)

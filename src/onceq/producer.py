@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from onceq.clock import OpenDeadline
 from onceq.codec import decode, encode
 from onceq.errors import ConfigurationError, EnqueueFailed, EnqueueRefused, MessageError, seconds_of
-from onceq.job_type import NAME, JobType, JobTypes
+from onceq.job_type import NAME, JobType
 from onceq.message import check_key, seal
 from onceq.queue import MAX_BYTES, MAX_DELAY, size_of
 from onceq.runtime import Runtime
@@ -24,6 +24,8 @@ from onceq.settings import QueueSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from onceq.catalogue import JobTypes
 
 _GROUP = re.compile(r"[!-~]{1,128}")
 
@@ -185,11 +187,11 @@ class Producer:
                 message = f"job type {job_type.name!r} is not in the App's list: nobody would serve it"
                 raise ConfigurationError(message)
             return job_type
+        if not isinstance(job_type, str) or not NAME.fullmatch(job_type):
+            message = f"{job_type!r} is not a job type, nor a job type's name"
+            raise EnqueueRefused(message)
         if self._job_types is not None:
             return self._job_types.named(job_type)
-        if not isinstance(job_type, str) or not NAME.fullmatch(job_type):
-            message = f"{job_type!r} is not a job type's name"
-            raise EnqueueRefused(message)
         return None
 
     def _key(self, job_type: JobType[..., Any] | None, key: object, payload: Any) -> str:

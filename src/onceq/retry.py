@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onceq.errors import ConfigurationError
+from onceq.errors import LONGEST_DELAY, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ class Backoff:
         cap: The highest upper limit, in seconds.
 
     Raises:
-        ConfigurationError: If a number is negative or ``cap`` is below ``base``.
+        ConfigurationError: If a number is negative, ``cap`` is below ``base``, or longer than SQS keeps a message.
 
     Example:
         >>> Backoff(base=2, cap=60).limit(4)
@@ -38,8 +38,12 @@ class Backoff:
 
     def __post_init__(self) -> None:
         """Check both numbers."""
-        if not 0 <= self.base <= self.cap < float("inf"):
-            message = f"Backoff(base={self.base!r}, cap={self.cap!r}): give 0 <= base <= cap, in seconds"
+        numbers = all(isinstance(value, int | float) for value in (self.base, self.cap))
+        if not numbers or not 0 <= self.base <= self.cap <= LONGEST_DELAY:
+            message = (
+                f"Backoff(base={self.base!r}, cap={self.cap!r}): "
+                f"give 0 <= base <= cap <= {LONGEST_DELAY} (14 days), in seconds"
+            )
             raise ConfigurationError(message)
 
     def limit(self, attempt: int) -> float:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PREFIX = "ONCEQ_"
+# An item is at most 400 KB with everything else in it. A completion that does not fit cannot be recorded (G10).
+LARGEST_RESULT = 350_000
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
@@ -71,6 +73,16 @@ class Settings:
     max_hops: int = 1_000
     log_payloads: bool = False
 
+    def __post_init__(self) -> None:
+        """Check what would otherwise show only after an effect has happened.
+
+        Raises:
+            ConfigurationError: If no item could hold the largest result.
+        """
+        if not 0 <= self.result_limit <= LARGEST_RESULT:
+            message = f"result_limit={self.result_limit!r}: give bytes from 0 to {LARGEST_RESULT}"
+            raise ConfigurationError(message)
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
         """Read the settings from environment variables.
@@ -89,7 +101,8 @@ class Settings:
             if not name.startswith(PREFIX):
                 continue
             if name not in _READERS:
-                near = difflib.get_close_matches(name, _READERS, n=1)
+                # Above difflib's own 0.6, which the shared prefix alone would reach.
+                near = difflib.get_close_matches(name, _READERS, n=1, cutoff=0.8)
                 hint = f" Did you mean {near[0]}?" if near else f" Known are {', '.join(sorted(_READERS))}."
                 message = f"unknown setting {name}.{hint}"
                 raise ConfigurationError(message)
@@ -153,13 +166,28 @@ def _queues(name: str, text: str) -> dict[str, QueueSettings]:
     queues = {}
     for queue_name, entry in raw.items() if isinstance(raw, dict) else [("", None)]:
         known = {"url", "arn", "dlq_url"}
-        if not isinstance(entry, dict) or not entry.get("url") or not set(entry) <= known:
+        if (
+            not isinstance(entry, dict)
+            or not all(isinstance(value, str) for value in entry.values())
+            or not entry.get("url")
+            or not set(entry) <= known
+        ):
             message = f"{name}: queue {queue_name!r} needs a url and knows only {sorted(known)}: give {shape}"
             raise ConfigurationError(message)
         if entry.get("arn") and not entry.get("dlq_url"):
             message = f"{name}: queue {queue_name!r} has an arn, so it is consumed, and needs a dlq_url"
             raise ConfigurationError(message)
-        queues[queue_name] = QueueSettings(queue_name, **entry)
+        queue = queues[queue_name] = QueueSettings(queue_name, **entry)
+        # SQS takes no other pair (https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/
+        # sqs-dead-letter-queues.html), so one of the two is somebody else's.
+        if queue.dlq_url and queue.is_fifo != queue.dlq_is_fifo:
+            message = f"{name}: queue {queue_name!r} is FIFO and its dead-letter queue is not, or the other way round"
+            raise ConfigurationError(message)
+    arns = [queue.arn for queue in queues.values() if queue.arn]
+    for arn in arns:
+        if arns.count(arn) > 1:
+            message = f"{name}: two queues have the arn {arn!r}, so a message would not tell which one it is from"
+            raise ConfigurationError(message)
     return queues
 
 
@@ -169,8 +197,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "ONCEQ_CONCURRENCY": ("concurrency", _number(1, 100, int)),
     "ONCEQ_CLOCK_SKEW": ("clock_skew", _number(0, 3600, float)),
     "ONCEQ_RESERVE": ("reserve", _number(0, 600, float)),
-    # An item is at most 400 KB with everything else in it.
-    "ONCEQ_RESULT_LIMIT": ("result_limit", _number(0, 350_000, int)),
+    "ONCEQ_RESULT_LIMIT": ("result_limit", _number(0, LARGEST_RESULT, int)),
     "ONCEQ_MAX_HOPS": ("max_hops", _number(0, 1_000_000, int)),
     "ONCEQ_LOG_PAYLOADS": ("log_payloads", _boolean),
 }

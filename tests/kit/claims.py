@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
+from kit.faults import FaultyClient
 from onceq import claim as claims
 from onceq.claim import Claim
 from onceq.clock import OpenDeadline
@@ -13,9 +15,7 @@ from onceq.record import Record, Status
 from onceq.runtime import Runtime
 
 if TYPE_CHECKING:
-    from kit.faults import FaultyClient
     from kit.world import World
-
     from onceq.decision import Settled
 
 NOW = 1_795_953_600_000
@@ -78,10 +78,11 @@ class Worker:
     @classmethod
     def of(cls, world: World) -> Worker:
         """Start another process in that world."""
-        from kit.faults import faulty_dynamodb  # noqa: PLC0415 - it loads botocore
-
         runtime = Runtime(world.settings, clock=world.clock, tokens=world.tokens)
-        return cls(world, runtime, faulty_dynamodb(runtime))
+        client = FaultyClient(world.dynamodb)
+        with patch("onceq.dynamodb.make_client", return_value=client):
+            runtime.store(OpenDeadline())
+        return cls(world, runtime, client)
 
     def ask(self, key: str = "k-1", **changes: Any) -> Claim | Settled:
         """Deliver a message: claim, or be told why not. Alone, so that a stale job is taken over at once."""

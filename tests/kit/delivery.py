@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kit.clock import FakeLambdaContext
+from kit.world import ACCOUNT, REGION
 from onceq.clock import OpenDeadline
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ def hold_sqs_time(monkeypatch: pytest.MonkeyPatch, clock: FrozenClock) -> None:
     """Let moto's SQS read the frozen clock, so that visibility timeouts pass only when a test says so."""
     monkeypatch.setattr("moto.sqs.models.unix_time", lambda *_: clock.now_ms() / 1000)
     monkeypatch.setattr("moto.sqs.models.unix_time_millis", lambda *_: float(clock.now_ms()))
+    # Whether a message's retention is over is asked of the machine's clock, which is elsewhere.
+    retained = "moto.sqs.models.SQSBackend.is_message_valid_based_on_retention_period"
+    monkeypatch.setattr(retained, lambda *_: True)
 
 
 def record_of(message: dict[str, Any], arn: str) -> dict[str, Any]:
@@ -43,7 +47,7 @@ def record_of(message: dict[str, Any], arn: str) -> dict[str, Any]:
         "md5OfBody": message.get("MD5OfBody", ""),
         "eventSource": "aws:sqs",
         "eventSourceARN": arn,
-        "awsRegion": "us-east-1",
+        "awsRegion": REGION,
     }
 
 
@@ -94,11 +98,8 @@ class Poller:
         return len(messages)
 
 
-def messages_in(url: str) -> int:
-    """Return how many messages a queue holds, visible or not."""
+def peek(url: str) -> list[Any]:
+    """Return every message of a queue, visible or not, as moto holds it: past the API, since it is asked so often."""
     from moto.backends import get_backend
-    from moto.core import DEFAULT_ACCOUNT_ID
 
-    # Past the API: it is asked thousands of times.
-    queue = get_backend("sqs")[DEFAULT_ACCOUNT_ID]["us-east-1"].queues[url.rsplit("/", 1)[-1]]
-    return len(queue._messages)
+    return list(get_backend("sqs")[ACCOUNT][REGION].queues[url.rsplit("/", 1)[-1]]._messages)

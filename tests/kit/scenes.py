@@ -9,16 +9,16 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from kit.delivery import Poller, messages_in
+from kit.delivery import Poller, peek
 from kit.seams import OneRenewalClock, Seams, SimulatedCrash
-from kit.world import arn_of, queue_settings
+from kit.world import queue_settings
 from onceq import Context, Entry, Reject, Snooze, job
 from onceq.clock import OpenDeadline
 from onceq.job_type import JobType
 from onceq.record import Semantics, pk_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kit.seams import When
     from kit.world import World
@@ -131,7 +131,7 @@ class Scene:
         """Deliver, and let time pass, until the queue is empty or the rounds are over."""
         url = self.settings.queue("default").url
         for _ in range(rounds):
-            if messages_in(url) == 0:
+            if not peek(url):
                 return
             if not self.poll():
                 self.world.clock.advance(ROUND_SECONDS)
@@ -165,16 +165,21 @@ class Scene:
 
     def _check_messages(self, expected: Expected) -> None:
         queue = self.settings.queue("default")
-        assert messages_in(queue.url) == expected.waiting, "messages in the queue"
-        self.world.clock.advance(ROUND_SECONDS)
-        dead = self.world.dead_letters(queue.dlq_url.rsplit("/", 1)[-1])
-        assert all(message["note"]["reason"] for message in dead)
-        bodies = [message["Body"] for message in dead]
+        assert len(peek(queue.url)) == expected.waiting, "messages in the queue"
+        dead = peek(queue.dlq_url)
+        notes = [json.loads(message.message_attributes["onceq"]["StringValue"]) for message in dead]
+        assert all(note["reason"] for note in notes)
+        bodies = [message.body for message in dead]
         must = [key for key, status in expected.jobs.items() if status in {"rejected", "uncertain"}]
         for text in (*must, *expected.dead):
             assert any(text in body for body in bodies), f"{text} is not in the dead-letter queue: {bodies}"
         if not must and not expected.dead:
             assert not bodies, f"nothing was to be dead: {bodies}"
+
+
+def _once() -> Iterator[int]:
+    """Say yes the first time, and no from then on."""
+    return itertools.chain([1], itertools.repeat(0))
 
 
 def charging(scene: Scene, **options: Any) -> JobType[..., Any]:
@@ -219,7 +224,7 @@ def duplicate(scene: Scene) -> Expected:
 
 def retried(scene: Scene) -> Expected:
     """A job whose provider fails once before it charges."""
-    failures, key = itertools.chain([True], itertools.repeat(False)), scene.key()
+    failures, key = _once(), scene.key()
 
     @job("charge")
     def charge(payload: dict[str, Any], ctx: Context) -> str:
@@ -235,7 +240,7 @@ def retried(scene: Scene) -> Expected:
 
 def snoozed(scene: Scene) -> Expected:
     """A job with a single attempt that asks once to run later."""
-    early, key = itertools.chain([True], itertools.repeat(False)), scene.key()
+    early, key = _once(), scene.key()
 
     @job("charge", max_attempts=3)
     def charge(payload: dict[str, Any], ctx: Context) -> str:
@@ -292,7 +297,7 @@ def key_reuse(scene: Scene) -> Expected:
 
 def stale(scene: Scene) -> Expected:
     """A job whose first claimant dies before its effect, beside one that does not."""
-    deaths, keys = itertools.chain([True], itertools.repeat(False)), [scene.key("dies"), scene.key("good")]
+    deaths, keys = _once(), [scene.key("dies"), scene.key("good")]
 
     @job("charge")
     def charge(payload: dict[str, Any], ctx: Context) -> str:
@@ -384,7 +389,7 @@ def ordered(scene: Scene) -> Expected:
 
     The order is asserted elsewhere: moto 5.2 delivers the rest of a group while its head is invisible.
     """
-    failures, keys = itertools.chain([True], itertools.repeat(False)), [scene.key("1st"), scene.key("2nd")]
+    failures, keys = _once(), [scene.key("1st"), scene.key("2nd")]
 
     @job("charge")
     def charge(payload: dict[str, Any], ctx: Context) -> str:
@@ -438,7 +443,7 @@ def unknown(scene: Scene) -> Expected:
 
 def mixed(scene: Scene) -> Expected:
     """A batch of a good job, a rejected one, one that fails once, one that is not JSON, and a duplicate."""
-    failures = itertools.chain([True], itertools.repeat(False))
+    failures = _once()
     good, bad, slow = scene.key("good"), scene.key("bad"), scene.key("slow")
 
     @job("charge")

@@ -1,0 +1,121 @@
+"""What a person sees in a terminal: events and jobs' own log lines, one line each."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+from onceq.clock import SystemClock
+from onceq.context import JOB_LOGGER
+from onceq.telemetry import JobEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from onceq.clock import Clock
+    from onceq.telemetry import Event
+
+_RESET = "\x1b[0m"
+_DIM = "\x1b[2m"
+_COLOURS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m"}
+_GOOD = {"job.completed": "\x1b[32m"}
+# Said in the line's own place, or of no use to a person.
+_SAID = ("job_type", "key", "message_id", "claimant", "previous_claimant", "winner", "trace")
+_TIMES = ("until", "not_before")
+NAME_WIDTH = 21
+JOB_WIDTH = 30
+
+
+class ConsoleHook:
+    """A telemetry hook that writes each event as one line for a person."""
+
+    def __init__(
+        self,
+        label: str = "",
+        *,
+        stream: TextIO | None = None,
+        verbose: bool = False,
+        hidden: Iterable[str] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        """Make a hook.
+
+        Args:
+            label: Stands in every line, for example the worker's name.
+            stream: Where to write; stdout if not given.
+            verbose: Whether to show DEBUG events too.
+            hidden: Names of events that are not shown.
+            clock: The time.
+        """
+        self._label = label
+        self._stream = stream or sys.stdout
+        self._level = logging.DEBUG if verbose else logging.INFO
+        self._hidden = frozenset(hidden)
+        self._clock = clock or SystemClock()
+        self._coloured = is_coloured(self._stream)
+
+    def __call__(self, event: Event) -> None:
+        """Write one event."""
+        if event.level < self._level or event.name in self._hidden:
+            return
+        values = event.fields()
+        subject = f"{event.job_type} {event.key}" if isinstance(event, JobEvent) else str(values.get("message_id", ""))
+        colour = _GOOD.get(event.name, _COLOURS.get(event.level, ""))
+        self.line(event.name, subject, self._details(values), colour)
+        if "trace" in values:
+            self._stream.write(str(values["trace"]).rstrip() + "\n")
+
+    def line(self, name: str, subject: str, details: str = "", colour: str = "") -> None:
+        """Write one line: time, label, name, what it is about, details."""
+        head = f"{self._time()} {self._label:<3}" if self._label else self._time()
+        text = f"{name:<{NAME_WIDTH}} {subject:<{JOB_WIDTH}} {details}".rstrip()
+        if self._coloured:
+            head, text = f"{_DIM}{head}{_RESET}", f"{colour}{text}{_RESET}" if colour else text
+        # One write a line, so that lines of several processes do not mix.
+        self._stream.write(f"{head} {text}\n")
+        self._stream.flush()
+
+    def _time(self) -> str:
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+        return now.astimezone().strftime("%H:%M:%S")
+
+    def _details(self, values: Mapping[str, Any]) -> str:
+        said = []
+        for name, value in values.items():
+            if name in _TIMES:
+                seconds = max(0.0, (value - self._clock.now_ms()) / 1000)
+                said.append(f"again in {seconds:.1f} s")
+            elif name == "seconds":
+                said.append(f"{value:.2f} s")
+            elif name in ("reason", "error"):
+                said.append(str(value))
+            elif name not in _SAID and not isinstance(value, bool):
+                said.append(f"{name.replace('_', ' ')} {value}")
+        return ", ".join(said)
+
+
+class JobLogHandler(logging.Handler):
+    """Writes what jobs log through ``ctx.log``, and anything else that is logged, in the same shape."""
+
+    def __init__(self, console: ConsoleHook) -> None:
+        """Write through that hook."""
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one log record."""
+        try:
+            job_type = getattr(record, "job_type", None)
+            subject = f"{job_type} {getattr(record, 'idempotency_key', '')}" if job_type else record.name
+            name = "log" if record.name == JOB_LOGGER else record.levelname.lower()
+            self._console.line(name, subject, self.format(record), _COLOURS.get(record.levelno, ""))
+        except Exception:  # noqa: BLE001 - as every logging handler: a log line never breaks a job
+            self.handleError(record)
+
+
+def is_coloured(stream: TextIO) -> bool:
+    """Say whether a stream takes colours: a terminal, unless NO_COLOR says no (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

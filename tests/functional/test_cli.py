@@ -1,0 +1,251 @@
+"""The command line, as a person uses it: each command in a process of its own, end to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+import onceq
+from kit.project import TEMPLATE, Project, wait_until
+from onceq import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project folder; nothing runs in it."""
+    return Project.at(tmp_path)
+
+
+def event_of(*payloads: object, arn: str = "arn:aws:sqs:us-east-1:123456789012:JobsQueue") -> dict[str, Any]:
+    """Return an SQS event with an envelope for each payload."""
+    return {
+        "Records": [
+            {
+                "messageId": f"m-{number}",
+                "receiptHandle": f"r-{number}",
+                "body": json.dumps(
+                    {"onceq": 1, "job_type": "mark", "idempotency_key": f"k-{number}", "payload": payload}
+                ),
+                "attributes": {"ApproximateReceiveCount": "1"},
+                "messageAttributes": {},
+                "eventSource": "aws:sqs",
+                "eventSourceARN": arn,
+                "awsRegion": "us-east-1",
+            }
+            for number, payload in enumerate(payloads)
+        ]
+    }
+
+
+def write_event(project: Project, event: object) -> str:
+    """Write an event into the project."""
+    (project.folder / "event.json").write_text(json.dumps(event), encoding="utf-8")
+    return "event.json"
+
+
+def test_dev_enqueue_show_records_and_dlq_work_together(project: Project) -> None:
+    """A user enqueues from another terminal, sees what became of it, and Ctrl-C leaves nothing behind."""
+    dev = project.start("dev", "--workers", "2", "--parameter", "ClockSkew=0.2")
+    try:
+        wait_until(lambda: "Ctrl-C stops." in " ".join(project.lines("stdout")), "dev is up")
+        state = json.loads((project.folder / ".onceq" / "dev.json").read_text(encoding="utf-8"))
+        assert state["pid"] == dev.pid
+        assert state["endpoint"] == state["environment"]["AWS_ENDPOINT_URL"]
+
+        first = project.run("enqueue", "mark", "--payload", '{"key": "from-payload"}', "--json")
+        assert json.loads(first.stdout)["key"] == "from-payload"
+        second = project.run(
+            "enqueue", "mark", "--payload", "-", "--key", "o-1", "--delay", "1", text='{"reject": true}'
+        )
+        assert re.fullmatch(r"enqueued mark o-1 \(message [0-9a-f-]+\)\n", second.stdout)
+
+        wait_until(
+            lambda: '"completed"' in project.run("show", "mark", "from-payload", "--json").stdout, "it completes"
+        )
+        shown = json.loads(project.run("show", "mark", "from-payload", "--json").stdout)
+        assert (shown["status"], shown["result"], shown["attempts"]) == ("completed", 1, 1)
+        block = project.run("show", "mark", "from-payload").stdout
+        assert re.search(r"^status +completed$", block, re.MULTILINE)
+        assert project.run("show", "mark", "never").returncode == 1
+
+        wait_until(lambda: "message.dead_lettered" in output(project), "the rejected one is in the DLQ")
+        (letter,) = json.loads(project.run("dlq", "--json").stdout)
+        assert (letter["key"], letter["error"]) == ("o-1", "as asked")
+        assert "as asked" in project.run("dlq").stdout
+        records = json.loads(project.run("records", "--json").stdout)
+        assert {record["idempotency_key"]: record["status"] for record in records} == {
+            "from-payload": "completed",
+            "o-1": "rejected",
+        }
+        assert "o-1" not in project.run("records", "--status", "completed").stdout
+
+        family = psutil.Process(dev.pid).children(recursive=True)
+        victim = next(child for child in family if "w1" in child.cmdline())
+        victim.kill()
+        wait_until(lambda: "worker w1 was killed by SIGKILL; it is restarted" in output(project), "w1 is restarted")
+        family = psutil.Process(dev.pid).children(recursive=True)
+
+        dev.send_signal(signal.SIGINT)
+        assert dev.wait(30) == 0
+        wait_until(lambda: not any(child.is_running() for child in family), "no process is left")
+        assert not (project.folder / ".onceq" / "dev.json").exists()
+        text = output(project)
+        assert re.search(
+            r"^\d\d:\d\d:\d\d w[12] +job\.completed +mark from-payload +attempt 1, \d\.\d\d s$", text, re.MULTILINE
+        )
+        assert re.search(r"^\d\d:\d\d:\d\d w[12] +log +mark from-payload +marked$", text, re.MULTILINE)
+        assert "Traceback" not in text
+    finally:
+        dev.kill()
+        dev.wait()
+        assert dev.stdin is not None
+        dev.stdin.close()
+
+
+def output(project: Project) -> str:
+    """Return what the started command wrote so far."""
+    return "\n".join(project.lines("stdout"))
+
+
+def test_nothing_outlives_a_dev_that_is_killed(project: Project) -> None:
+    """No orphan: workers and moto end by themselves when their parent is gone."""
+    dev = project.start("dev", "--workers", "1")
+    try:
+        wait_until(lambda: "Ctrl-C stops." in output(project), "dev is up")
+        wait_until(lambda: len(psutil.Process(dev.pid).children()) == 2, "moto and the worker run")
+        family = psutil.Process(dev.pid).children(recursive=True)
+    finally:
+        dev.kill()
+        dev.wait()
+        assert dev.stdin is not None
+        dev.stdin.close()
+    wait_until(lambda: not any(child.is_running() for child in family), "no process is left")
+    # The state file is left; it names a process that is gone, so it counts for nothing.
+    done = project.run("enqueue", "mark", "--payload", "{}", "--key", "k")
+    assert (done.returncode, "no session runs in this folder" in done.stderr) == (2, True)
+
+
+def test_invoke_prints_the_partial_batch_response_and_the_records(project: Project) -> None:
+    """One event, in one process, with nothing else running; the answer is what Lambda would get."""
+    done = project.run("invoke", write_event(project, event_of({}, {"reject": True})), "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["response"] == {"batchItemFailures": []}
+    statuses = {record["idempotency_key"]: record["status"] for record in answer["records"]}
+    assert statuses == {"k-0": "completed", "k-1": "rejected"}
+    assert "job.completed" in done.stderr
+    assert project.lines("effects") == ["k-0"]
+
+
+def test_invoke_reads_for_people_too_and_from_stdin(project: Project) -> None:
+    """Without --json the response is the first line, and a table of the records follows."""
+    done = project.run("invoke", "-", text=json.dumps(event_of({})))
+    first, header, row = done.stdout.splitlines()
+    assert json.loads(first) == {"batchItemFailures": []}
+    assert header.split()[:4] == ["JOB", "TYPE", "KEY", "STATUS"]
+    assert row.split()[:3] == ["mark", "k-0", "completed"]
+
+
+def test_invoke_takes_a_foreign_event_as_from_a_queue(project: Project) -> None:
+    """An event that was caught on AWS names a queue of that account; --queue says which one it stands for."""
+    event = write_event(project, event_of({}, arn="arn:aws:sqs:eu-west-1:111111111111:prod-JobsQueue-1A2B"))
+    kept = json.loads(project.run("invoke", event, "--json").stdout)["response"]["batchItemFailures"]
+    assert kept == [{"itemIdentifier": "m-0"}]
+    taken = json.loads(project.run("invoke", event, "--json", "--queue", "default").stdout)
+    assert taken["response"] == {"batchItemFailures": []}
+
+
+def test_invoke_fails_when_the_handler_raises(project: Project) -> None:
+    """`sam local invoke` exits 0 then; here a script can tell."""
+    event = {"Records": [{"eventSource": "aws:s3"}]}
+    done = project.run("invoke", write_event(project, event))
+    assert done.returncode == 1
+    assert "the handler raised NotAnSqsEvent" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_repositorys_own_event_can_be_invoked() -> None:
+    """`make invoke EVENT=events/one-payment.json` works on a fresh clone; without a provider the job is kept."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    done = Project(TEMPLATE.parent, environment).run("invoke", "events/one-payment.json", "--json")
+    (record,) = json.loads(done.stdout)["records"]
+    assert (record["idempotency_key"], record["status"]) == ("o-1", "failed")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["enqueue", "mark", "--payload", "{", "--key", "k"], "--payload is not JSON"),
+        (["enqueue", "mark", "--payload", "{}", "--key", "k"], "no session runs in this folder"),
+        (["show", "mark", "k"], "no session runs in this folder"),
+        (["records"], "no session runs in this folder"),
+        (["dlq"], "no session runs in this folder"),
+        (["invoke", "missing.json"], "missing.json cannot be read"),
+        (["invoke", "event.json", "--parameter", "Nope"], "give NAME=VALUE"),
+        (["invoke", "event.json", "--parameter", "BatchSise=1"], "Did you mean 'BatchSize'"),
+        (["invoke", "event.json", "--env-vars", "event.json"], "'Records' is no function of the template"),
+        (["invoke", "event.json", "--template", "nowhere.yaml"], "nowhere.yaml cannot be read"),
+        (["dev", "--env-vars", "missing.json"], "missing.json cannot be read"),
+    ],
+)
+def test_input_that_cannot_be_used_is_said_without_a_traceback(
+    project: Project, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line on stderr, and exit code 2."""
+    write_event(project, {"Records": []})
+    monkeypatch.chdir(project.folder)
+    assert cli.main(words) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("onceq: ")
+    assert said in printed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--app", "nowhere:app"], "there is no module 'nowhere'"),
+        (["--app", "app:nothing"], "no onceq.App named 'nothing'"),
+        (["--app", "app:mark"], "no onceq.App named 'mark'"),
+    ],
+)
+def test_an_app_that_is_not_there_is_said(project: Project, words: list[str], said: str) -> None:
+    """A mistyped --app ends in one sentence."""
+    project.environment["ONCEQ_QUEUES"] = '{"default": {"url": "http://127.0.0.1:9/q"}}'
+    done = project.run("enqueue", "mark", "--payload", "{}", *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_second_session_in_one_folder_is_refused(project: Project) -> None:
+    """Two sessions would share one state file, and `enqueue` would meet either."""
+    (project.folder / ".onceq").mkdir()
+    state = {"pid": os.getpid(), "endpoint": "http://127.0.0.1:9", "environment": {}}
+    (project.folder / ".onceq" / "dev.json").write_text(json.dumps(state), encoding="utf-8")
+    done = project.run("dev")
+    assert (done.returncode, "a session runs in this folder already" in done.stderr) == (2, True)
+    assert (project.folder / ".onceq" / "dev.json").exists()
+
+
+@pytest.mark.parametrize("words", [[], ["nonsense"], ["enqueue", "mark"], ["work", "--batch-size", "0"]])
+def test_a_wrong_command_line_prints_the_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """argparse's own exit code for it is 2 as well."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert ended.value.code == 2
+    assert "usage: onceq" in capsys.readouterr().err
+
+
+def test_the_version_is_the_packages(project: Project) -> None:
+    """`python -m onceq --version` says which release is vendored."""
+    assert project.run("--version").stdout.strip() == f"onceq {onceq.__version__}"

@@ -1,0 +1,281 @@
+"""The template read for a local run: intrinsic functions, resources, and a function's environment by SAM's rules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from onceq.dev import Source, sources_of
+from onceq.errors import ConfigurationError
+from onceq.local import embedded_moto
+from onceq.record import EXPIRES_AT, PARTITION_KEY
+from onceq.resources import Resources, create_resources
+from onceq.settings import Settings
+from onceq.template import NO_VALUE, Resolver, function_environment, load_template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEMPLATE = Path(__file__).parents[2] / "template.yaml"
+QUEUES = ("JobsQueue", "DeadLetterQueue")
+
+HEAD = """
+Parameters:
+  Word: {Type: String, Default: hello}
+  Empty: {Type: String, Default: ""}
+  Number: {Type: Number, Default: 7}
+  Words: {Type: CommaDelimitedList, Default: "a,b,c"}
+  Needed: {Type: String}
+Mappings:
+  Sizes: {small: {cpu: 1}}
+Conditions:
+  IsHello: !Equals [!Ref Word, hello]
+  IsEmpty: !Equals [!Ref Empty, ""]
+  Both: !And [Condition: IsHello, !Condition IsEmpty]
+  Neither: !Not [!Or [!Condition IsHello, !Condition IsEmpty]]
+Resources:
+  Thing: {Type: AWS::S3::Bucket}
+Value: """
+
+
+def written(tmp_path: Path, text: str) -> dict[str, Any]:
+    """Write and read a template."""
+    path = tmp_path / "template.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_template(path)
+
+
+def resolved(tmp_path: Path, text: str) -> Any:
+    """Resolve one value against `HEAD`."""
+    template = written(tmp_path, HEAD + text)
+    known = {("Queue", "Ref"): "url", ("Queue", "Arn"): "arn:q"}
+    return Resolver(template, None, lambda *name: known.get(name)).resolve(template["Value"], "Value")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("!Ref Word", "hello"),
+        ("!Ref Number", 7),
+        ("!Ref Words", ["a", "b", "c"]),
+        ("!Ref AWS::Region", "us-east-1"),
+        ("!Ref Queue", "url"),
+        ("!GetAtt Queue.Arn", "arn:q"),
+        ("{Fn::GetAtt: [Queue, Arn]}", "arn:q"),
+        (
+            '!Sub "${Word} ${Queue} ${Queue.Arn} ${!Literal} ${AWS::AccountId}"',
+            "hello url arn:q ${Literal} 123456789012",
+        ),
+        ('!Sub ["${A}-${Word}", {A: !Ref Number}]', "7-hello"),
+        ("!If [IsHello, yes it is, no]", "yes it is"),
+        ("!If [Neither, 1, 2]", 2),
+        ("!If [Both, 1, 2]", 1),
+        ("!Ref AWS::NoValue", NO_VALUE),
+        ("{a: !Ref AWS::NoValue, b: 1}", {"b": 1}),
+        ("[!Ref AWS::NoValue, 1]", [1]),
+        ('!Join ["-", !Ref Words]', "a-b-c"),
+        ("!Select [1, !Ref Words]", "b"),
+        ('!Split [",", "x,y"]', ["x", "y"]),
+        ("!FindInMap [Sizes, small, cpu]", 1),
+        ("2012-10-17", "2012-10-17"),
+    ],
+)
+def test_intrinsic_functions_are_resolved(tmp_path: Path, text: str, expected: object) -> None:
+    """A local run reads the template as CloudFormation does."""
+    assert resolved(tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{a: [!Ref Nobody]}", r"Value\.a\[0\]\.Ref: Nobody does not exist in a local run"),
+        ("!GetAtt Thing.Arn", r"Value\.Fn::GetAtt: Thing\.Arn does not exist"),
+        ('!Sub "${Thing.Arn}"', r"Value\.Fn::Sub: Thing\.Arn"),
+        ("!Ref Needed", r"Value\.Ref: parameter Needed has no default"),
+        ("!If [Nothing, 1, 2]", "no condition 'Nothing'"),
+        ("!Select [9, !Ref Words]", "Select of"),
+        ("!FindInMap [Sizes, large, cpu]", "FindInMap of"),
+        ("!ImportValue other", "Value.Fn::ImportValue: ImportValue of 'other' cannot be resolved for a local run"),
+    ],
+)
+def test_what_cannot_be_resolved_names_its_place(tmp_path: Path, text: str, said: str) -> None:
+    """An error tells where in the template to look."""
+    with pytest.raises(ConfigurationError, match=said):
+        resolved(tmp_path, text)
+
+
+def test_an_unknown_parameter_is_an_error_with_a_suggestion(tmp_path: Path) -> None:
+    """A mistyped parameter must not be passed over."""
+    with pytest.raises(ConfigurationError, match=r"no parameter 'Wrod'\. Did you mean 'Word'"):
+        Resolver(written(tmp_path, HEAD + "1"), {"Wrod": "x"})
+
+
+@pytest.mark.parametrize("text", ["[1", "just words", "Resources: []"])
+def test_what_is_no_template_is_a_clear_error(tmp_path: Path, text: str) -> None:
+    """A broken file ends in one sentence with its name."""
+    with pytest.raises(ConfigurationError, match=r"template\.yaml"):
+        written(tmp_path, text)
+
+
+@pytest.fixture
+def resources() -> Iterator[Resources]:
+    """The real template's resources on moto in this process."""
+    with embedded_moto():
+        yield create_resources(load_template(TEMPLATE), embedded=True)
+
+
+def queue_attributes(url: str) -> dict[str, Any]:
+    """Read a queue's attributes."""
+    attributes: dict[str, Any] = boto3.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=["All"])
+    return dict(attributes["Attributes"])
+
+
+def test_the_queues_are_created_as_the_template_says(resources: Resources) -> None:
+    """Visibility, retention and redrive policy come from the template, so a local run meets what AWS would do."""
+    template = load_template(TEMPLATE)
+    jobs = queue_attributes(resources.queue_url("JobsQueue"))
+    dead = queue_attributes(resources.queue_url("DeadLetterQueue"))
+    declared = template["Resources"]["JobsQueue"]["Properties"]
+    policy = json.loads(jobs["RedrivePolicy"])
+
+    assert jobs["VisibilityTimeout"] == str(template["Parameters"]["VisibilityTimeout"]["Default"])
+    assert jobs["MessageRetentionPeriod"] == str(declared["MessageRetentionPeriod"])
+    assert policy["deadLetterTargetArn"] == dead["QueueArn"] == resources.queue_arn("DeadLetterQueue")
+    assert int(policy["maxReceiveCount"]) == declared["RedrivePolicy"]["maxReceiveCount"]
+    assert jobs["SqsManagedSseEnabled"] == "true"
+    assert set(resources.queues) == {"JobsQueue", "DeadLetterQueue"}
+
+
+def test_the_table_is_created_as_the_template_says(resources: Resources) -> None:
+    """Key and TTL attribute of the table are those that the code writes."""
+    dynamodb = boto3.client("dynamodb")
+    table = dynamodb.describe_table(TableName=resources.table_name("ClaimsTable"))["Table"]
+    expiry = dynamodb.describe_time_to_live(TableName="ClaimsTable")["TimeToLiveDescription"]
+
+    assert table["KeySchema"] == [{"AttributeName": PARTITION_KEY, "KeyType": "HASH"}]
+    assert (expiry["AttributeName"], expiry["TimeToLiveStatus"]) == (EXPIRES_AT, "ENABLED")
+
+
+def test_parameters_override_defaults() -> None:
+    """The demo shortens the visibility timeout without a template of its own."""
+    with embedded_moto():
+        made = create_resources(load_template(TEMPLATE), parameters={"VisibilityTimeout": 2}, embedded=True)
+        assert queue_attributes(made.queue_url("JobsQueue"))["VisibilityTimeout"] == "2"
+
+
+def test_a_fifo_queue_a_condition_and_a_circle(tmp_path: Path) -> None:
+    """A FIFO queue's name ends in .fifo; a resource whose condition is false is not made; a circle is said."""
+    text = """
+Conditions: {Never: !Equals [1, 2]}
+Resources:
+  Ordered: {Type: AWS::SQS::Queue, Properties: {FifoQueue: true, ContentBasedDeduplication: false}}
+  Absent: {Type: AWS::SQS::Queue, Condition: Never}
+"""
+    with embedded_moto():
+        made = create_resources(written(tmp_path, text), embedded=True)
+        assert made.attributes["Ordered"]["QueueName"] == "Ordered.fifo"
+        assert made.queue_arn("Ordered").endswith(":Ordered.fifo")
+        assert list(made.queues) == ["Ordered"]
+        with pytest.raises(ConfigurationError, match="no Absent"):
+            made.queue_url("Absent")
+        circle = (
+            "Resources: {A: {Type: AWS::SQS::Queue, Properties: {RedrivePolicy: {deadLetterTargetArn: !GetAtt A.Arn}}}}"
+        )
+        with pytest.raises(ConfigurationError, match="circle"):
+            create_resources(written(tmp_path, circle), embedded=True)
+
+
+@pytest.mark.parametrize("endpoint", ["", "https://sqs.us-east-1.amazonaws.com", "http://10.0.0.1:5000"])
+def test_resources_are_never_created_elsewhere(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forgotten endpoint must not create queues and tables in an account."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(ConfigurationError, match="only created on an emulator on this machine"):
+        create_resources(load_template(TEMPLATE))
+
+
+@pytest.fixture
+def known() -> Resources:
+    """The real template's resources as they would be, with nothing created."""
+    queues = {name: {"Ref": f"http://{name}", "QueueUrl": f"http://{name}", "Arn": f"arn:{name}"} for name in QUEUES}
+    return Resources(load_template(TEMPLATE), {}, {**queues, "ClaimsTable": {"Ref": "ClaimsTable"}})
+
+
+def test_the_functions_environment_is_read_by_the_settings(resources: Resources) -> None:
+    """What the template declares is what the code reads: table, queue, ARN and dead-letter queue of the local run."""
+    environment = function_environment(load_template(TEMPLATE), resources, shell={})
+    settings = Settings.from_env(environment)
+    queue = settings.queue("default")
+
+    assert settings.claims_table == resources.table_name("ClaimsTable")
+    assert (queue.url, queue.arn) == (resources.queue_url("JobsQueue"), resources.queue_arn("JobsQueue"))
+    assert queue.dlq_url == resources.queue_url("DeadLetterQueue")
+    assert sources_of(load_template(TEMPLATE), resources) == [
+        Source("ConsumerFunction", queue.arn, load_template(TEMPLATE)["Parameters"]["BatchSize"]["Default"])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shell", "env_json", "expected"),
+    [
+        ({}, {}, ""),
+        ({"PAYMENTS_URL": "shell"}, {}, "shell"),
+        ({"PAYMENTS_URL": "shell"}, {"Parameters": {"PAYMENTS_URL": "all"}}, "all"),
+        ({}, {"Parameters": {"PAYMENTS_URL": "all"}, "ConsumerFunction": {"PAYMENTS_URL": "one"}}, "one"),
+        ({}, {"ConsumerFunction": {"PAYMENTS_URL": 5}}, "5"),
+        ({}, {"ConsumerFunction": {"PAYMENTS_URL": True}}, "true"),
+    ],
+)
+def test_a_value_comes_from_env_json_then_the_shell_then_the_template(
+    known: Resources, shell: dict[str, str], env_json: dict[str, Any], expected: str
+) -> None:
+    """SAM's order, so that one env.json serves `sam local invoke` and `onceq dev` alike."""
+    environment = function_environment(known.template, known, shell=shell, env_json=env_json)
+    assert environment["PAYMENTS_URL"] == expected
+
+
+def test_only_declared_variables_are_passed(known: Resources) -> None:
+    """As on Lambda, what the template does not declare is not there."""
+    shell = {"HOME": "/", "ONCEQ_MAX_HOPS": "3"}
+    environment = function_environment(known.template, known, shell=shell)
+    assert {"HOME", "ONCEQ_MAX_HOPS"}.isdisjoint(environment)
+
+
+@pytest.mark.parametrize(
+    ("env_json", "said"),
+    [
+        ({"ConsumerFunction": {"PAYMENT_URL": "x"}}, "does not declare 'PAYMENT_URL'.*Did you mean 'PAYMENTS_URL'"),
+        ({"Parameters": {"NOBODYS": "x"}}, "does not declare 'NOBODYS'"),
+        ({"ConsumerFunktion": {}}, "'ConsumerFunktion' is no function.*Did you mean 'ConsumerFunction'"),
+        ({"Parameters": "x"}, "must hold an object"),
+        ({"ConsumerFunction": {"PAYMENTS_URL": []}}, "is text, not list"),
+    ],
+)
+def test_a_wrong_env_json_is_said(known: Resources, env_json: dict[str, Any], said: str) -> None:
+    """SAM drops an undeclared name in silence; here it is an error with a suggestion."""
+    with pytest.raises(ConfigurationError, match=said):
+        function_environment(known.template, known, shell={}, env_json=env_json)
+
+
+def test_globals_count_and_what_is_overridden_need_not_resolve(tmp_path: Path) -> None:
+    """A variable that names a resource without a local twin can be given in env.json instead."""
+    text = """
+Globals: {Function: {Environment: {Variables: {EVERYWHERE: all, NAME: global}}}}
+Resources:
+  Bucket: {Type: AWS::S3::Bucket}
+  F: {Type: AWS::Serverless::Function, Properties: {Environment: {Variables: {NAME: own, BUCKET: !Ref Bucket}}}}
+"""
+    template = written(tmp_path, text)
+    resources = Resources(template, {})
+    with pytest.raises(
+        ConfigurationError, match=r"Variables\.BUCKET\.Ref: Bucket does not exist.*give BUCKET in env\.json"
+    ):
+        function_environment(template, resources, function="F", shell={})
+    env_json = {"F": {"BUCKET": "b"}}
+    environment = function_environment(template, resources, function="F", shell={}, env_json=env_json)
+    assert environment == {"EVERYWHERE": "all", "NAME": "own", "BUCKET": "b"}
+    with pytest.raises(ConfigurationError, match="no function 'G'"):
+        function_environment(template, resources, function="G", shell={})

@@ -1,0 +1,63 @@
+"""The examples in the docstrings are run, so that they stay true."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+
+import onceq
+
+SRC = Path(onceq.__file__).parent
+MODULES = sorted(
+    "onceq" if path.stem == "__init__" else f"onceq.{path.stem}"
+    for path in SRC.glob("*.py")
+    if path.stem != "__main__"  # it runs the command line when imported
+)
+# These cannot show themselves in three lines: each is met inside a running job or a failing call, and the page that
+# its docstring belongs to shows it there. The others carry an example.
+WITHOUT_EXAMPLE = {
+    "ClaimLost": "raised inside a running job",
+    "ConfigurationError": "raised by every wrong declaration",
+    "EnqueueFailed": "raised when SQS refuses a part of a batch",
+    "EnqueueRefused": "shown by Producer",
+    "Enqueued": "returned by enqueue, which needs a queue",
+    "IdempotencyKeyError": "raised by join_key and check_key",
+    "JobStatus": "returned by lookup, which needs a claims table",
+    "JobType": "made by job, which has one",
+    "OnceqError": "a base class",
+    "PayloadError": "raised by the codec",
+    "PowertoolsHook": "writes to standard output",
+    "QueueError": "raised when SQS refuses a request",
+    "ResultNotStored": "met where a result was too large",
+    "StoreError": "raised when DynamoDB refuses a request",
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_a_module_hold(name: str) -> None:
+    """Every example in a docstring prints what it says."""
+    module = importlib.import_module(name)
+
+    failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
+
+    assert failed == 0
+
+
+def _examples(value: object) -> int:
+    found = doctest.DocTestFinder().find(value, name=getattr(value, "__name__", "?"))
+    return sum(len(test.examples) for test in found)
+
+
+@pytest.mark.parametrize("name", sorted(onceq.__all__))
+def test_a_public_name_says_what_it_is_and_shows_it(name: str) -> None:
+    """Everything public has a docstring of its own and an executed example, or says why it has none."""
+    value = getattr(onceq, name)
+    doc = inspect.getdoc(value)
+
+    assert doc
+    assert doc.partition("\n")[0].rstrip().endswith((".", ":", "``"))
+    assert (_examples(value) > 0) != (name in WITHOUT_EXAMPLE)

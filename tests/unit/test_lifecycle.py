@@ -1,0 +1,569 @@
+"""The tables of docs/lifecycle.md, cell by cell, against the code that decides and writes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+
+from kit.clock import FakeLambdaContext
+from kit.tables import LIFECYCLE, table
+from kit.world import TABLE, event_of, kept
+from onceq import Context, Reject, Retry, Snooze
+from onceq import decision as decisions
+from onceq import outcome as ends
+from onceq.claim import Claim, claim, decide
+from onceq.clock import OpenDeadline
+from onceq.errors import ClaimLost, StoreUnavailable
+from onceq.job_type import JobType
+from onceq.message import DeadLetterNote
+from onceq.record import Record, Semantics, Status
+from onceq.retry import Backoff
+from onceq.runtime import Runtime
+from onceq.store import Refused, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kit.world import World
+    from onceq.clock import Deadline
+
+STATES = table("states")
+ENDS = table("ends")
+OUTCOMES = table("outcomes")
+
+NOW = 1_795_953_600_000
+SKEW_MS = 10_000
+MAX_ATTEMPTS = 5
+
+BASE = Record(
+    pk="pay#k-1",
+    job_type="pay",
+    idempotency_key="k-1",
+    status=Status.PROCESSING,
+    claimant="owner",
+    version=3,
+    fencing_token=NOW - 100_000,
+    attempts=2,
+    created_at=NOW - 200_000,
+    expires_at=NOW // 1000 + 1_000,
+    payload_fingerprint="same",
+    message_id="m-1",
+    lease_expires_at=NOW - SKEW_MS,
+)
+OVER = {"expires_at": NOW // 1000}
+FAILED = {"status": Status.FAILED, "lease_expires_at": None, "error": "boom"}
+COMPLETED = {"status": Status.COMPLETED, "lease_expires_at": None, "completed_at": NOW - 1, "result": '"done"'}
+REJECTED = {"status": Status.REJECTED, "lease_expires_at": None, "error": "no"}
+AT_MOST_ONCE = {"semantics": Semantics.AT_MOST_ONCE}
+
+# Each state at its edge: one millisecond or one second earlier or later it is another row.
+ROWS: dict[str, dict[str, Any] | None] = {
+    "none": None,
+    "processing, live": {"lease_expires_at": NOW - SKEW_MS + 1},
+    "processing, stale": {},
+    "processing, stale, attempts used up": {"attempts": MAX_ATTEMPTS},
+    "processing, stale, at most once": AT_MOST_ONCE,
+    "failed, waiting": FAILED | {"not_before": NOW + 1},
+    "failed, due": FAILED | {"not_before": NOW},
+    "failed, attempts used up": FAILED | {"not_before": NOW, "attempts": MAX_ATTEMPTS},
+    "failed, past retention": FAILED | {"not_before": NOW - 1} | OVER,
+    "completed": COMPLETED | {"expires_at": NOW // 1000 + 1},
+    "completed, past retention": COMPLETED | OVER,
+    "rejected": REJECTED | {"expires_at": NOW // 1000 + 1},
+    "rejected, at most once": REJECTED | AT_MOST_ONCE,
+    "rejected, past retention": REJECTED | OVER,
+    "uncertain": AT_MOST_ONCE
+    | {"status": Status.UNCERTAIN, "lease_expires_at": None, "expires_at": None, "error": "may have happened"},
+}
+DELIVERIES: dict[str, dict[str, Any]] = {
+    "Delivery": {},
+    "Delivery with another payload": {"fingerprint": "another"},
+    "Redrive, this version": {"redriven_version": BASE.version},
+    "Redrive, an older version": {"redriven_version": BASE.version - 1},
+}
+OWN_END, LATE = "Its claimant's end", "A zombie's or late write"
+
+
+def record_of(row: str) -> Record | None:
+    """Return the record of a row."""
+    changes = ROWS[row]
+    return None if changes is None else replace(BASE, **changes)
+
+
+def request_of(column: str, *, alone: bool) -> decisions.Request:
+    """Return what a delivery of a column asks."""
+    asked = decisions.Request(
+        pk=BASE.pk,
+        job_type=BASE.job_type,
+        idempotency_key=BASE.idempotency_key,
+        fingerprint="same",
+        message_id="m-2",
+        redriven_version=None,
+        max_attempts=MAX_ATTEMPTS,
+        lease_ms=30_000,
+        skew_ms=SKEW_MS,
+        retention_s=600,
+        alone=alone,
+    )
+    return replace(asked, **DELIVERIES[column])
+
+
+def put(world: World, record: Record | None) -> Store:
+    """Let this record, or none, stand in the table."""
+    world.dynamodb.delete_item(TableName=TABLE, Key={"pk": {"S": BASE.pk}})
+    if record is not None:
+        world.dynamodb.put_item(TableName=TABLE, Item=record.to_item())
+    return world.runtime.store(OpenDeadline())
+
+
+def expected_decision(cell: str, record: Record, *, alone: bool) -> decisions.Decision:
+    """Translate the words of a cell; words that are not known fail."""
+    if cell == "take over, alone":
+        return decisions.TakeOver(record.attempts + 1) if alone else decisions.Stale(record)
+    known: dict[str, Callable[[], decisions.Decision]] = {
+        "busy until lease and skew are over": lambda: decisions.Busy(int(record.lease_expires_at or 0) + SKEW_MS),
+        "busy until `not_before`": lambda: decisions.Busy(int(record.not_before or 0)),
+        "key reuse": lambda: decisions.KeyReuse(record),
+        "take over": lambda: decisions.TakeOver(record.attempts + 1),
+        "take over as attempt 1": lambda: decisions.TakeOver(1),
+        "reject": decisions.Exhausted,
+        "hold": decisions.Hold,
+        "replay": lambda: decisions.Replay(record),
+        "end again": lambda: decisions.Ended(record, before=True),
+    }
+    return known[cell]()
+
+
+def test_the_state_table_names_every_state_and_only_states() -> None:
+    """A status that is missing from the table, or a row that the test does not build, fails."""
+    assert list(STATES) == list(ROWS)
+    assert {row.partition(",")[0] for row in STATES} == {"none", *Status}
+    assert all(list(cells) == [*DELIVERIES, OWN_END, LATE] for cells in STATES.values())
+    for row in ROWS:
+        record = record_of(row)
+        assert record is None or record.status == row.partition(",")[0]
+
+
+def test_the_state_table_has_every_decision() -> None:
+    """A decision that no cell leads to is missing from the table."""
+    found: set[type] = set()
+    for row, cells in STATES.items():
+        record = record_of(row)
+        for column in DELIVERIES:
+            if record is not None and cells[column] != "claim":
+                found |= {type(expected_decision(cells[column], record, alone=alone)) for alone in (False, True)}
+
+    assert found == set(get_args(decisions.Decision))
+    assert set(get_args(decisions.Settled)) < found
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["beside-others", "alone"])
+def test_a_delivery_does_what_its_cell_says(world: World, subtests: pytest.Subtests, *, alone: bool) -> None:
+    """G1, G3: the decision and what stands in the table afterwards are those of the cell."""
+    for row in ROWS:
+        for column in DELIVERIES:
+            with subtests.test(row=row, column=column):
+                check_delivery(world, row, column, alone=alone)
+
+
+def check_delivery(world: World, row: str, column: str, *, alone: bool) -> None:
+    """Check one cell of a delivery's column."""
+    cell, record = STATES[row][column], record_of(row)
+    request = request_of(column, alone=alone)
+    store = put(world, record)
+
+    answer = claim(store, request, world.clock, world.tokens)
+    after = store.get(BASE.pk)
+
+    if cell == "claim":
+        assert isinstance(answer, Claim)
+        assert after == answer.record
+        assert (after.attempts, after.version, after.status) == (1, 1, Status.PROCESSING)
+        assert (answer.previous, after.error, after.result) == (None, None, None)
+        return
+    assert record is not None
+    expected = expected_decision(cell, record, alone=alone)
+    assert decide(record, request, world.clock.now_ms()) == expected
+    match expected:
+        case decisions.TakeOver(attempt):
+            assert isinstance(answer, Claim)
+            assert after == answer.record
+            assert (after.attempts, after.version, answer.previous) == (attempt, record.version + 1, record)
+            assert after.fencing_token > record.fencing_token
+            assert after.claimant != record.claimant
+        case decisions.Exhausted() | decisions.Hold():
+            status = Status.REJECTED if isinstance(expected, decisions.Exhausted) else Status.UNCERTAIN
+            assert after is not None
+            assert answer == decisions.Ended(after, before=False)
+            assert (after.status, after.version, after.attempts) == (status, record.version + 1, record.attempts)
+            assert after.claimant != record.claimant
+            assert (after.expires_at is None) == (status is Status.UNCERTAIN)
+        case _:
+            assert answer == expected
+            assert after == record
+
+
+def own_end(store: Store, held: Record, target: Record) -> Record | Refused:
+    """The write of the claimant ``held`` that leaves ``target``."""
+    match target.status:
+        case Status.COMPLETED:
+            assert target.result is not None
+            assert target.completed_at is not None
+            assert target.expires_at is not None
+            return store.complete(held, now_ms=target.completed_at, expires_at=target.expires_at, result=target.result)
+        case Status.FAILED:
+            assert target.not_before is not None
+            assert target.expires_at is not None
+            return store.release(
+                held,
+                not_before=target.not_before,
+                expires_at=target.expires_at,
+                error=target.error,
+                attempts=target.attempts,
+            )
+        case Status.REJECTED:
+            assert target.expires_at is not None
+            return store.reject(held, claimant=held.claimant, expires_at=target.expires_at, error=str(target.error))
+        case _:
+            return store.hold(held, claimant=held.claimant, error=str(target.error))
+
+
+def every_write(store: Store, held: Record) -> dict[str, Record | Refused]:
+    """Try every write there is on the record that its writer believes in."""
+    later = NOW // 1000 + 5
+    return {
+        "complete": store.complete(held, now_ms=NOW, expires_at=later, result="1"),
+        "release": store.release(held, not_before=NOW, expires_at=later, error="late", attempts=held.attempts),
+        "reject": store.reject(held, claimant=held.claimant, expires_at=later, error="late"),
+        "hold": store.hold(held, claimant=held.claimant, error="late"),
+        "renew": store.renew(held, lease_expires_at=NOW + 99),
+        "take_over": store.take_over(held, replace(held, claimant="taker", version=held.version + 1)),
+    }
+
+
+def test_the_claimants_own_end_does_what_its_cell_says(world: World, subtests: pytest.Subtests) -> None:
+    """G2, G11: an end is recorded, or recognised when it arrives twice, or lost."""
+    for row in ROWS:
+        with subtests.test(row=row):
+            check_own_end(world, row)
+
+
+def check_own_end(world: World, row: str) -> None:
+    """Check one cell of the claimant's column."""
+    cell, record = STATES[row][OWN_END], record_of(row)
+    if cell == "lost":
+        answers = every_write(put(world, record), BASE)
+        assert all(answer == Refused(record) for answer in answers.values()), answers
+        return
+    assert record is not None
+    if cell == "recorded":
+        ended = replace(record, version=record.version + 1, lease_expires_at=None)
+        for changes in (COMPLETED, FAILED | {"not_before": NOW + 9}, REJECTED, {"status": Status.UNCERTAIN}):
+            store = put(world, record)
+            target = replace(ended, **changes)
+            if target.status is Status.UNCERTAIN:
+                target = replace(target, expires_at=None, error="unknown")
+            assert own_end(store, record, target) == target
+            assert store.get(BASE.pk) == target
+        return
+    assert cell == "recognised"
+    held = replace(
+        record,
+        status=Status.PROCESSING,
+        version=record.version - 1,
+        lease_expires_at=NOW,
+        not_before=None,
+        result=None,
+        completed_at=None,
+        error=None,
+        expires_at=NOW // 1000 + 77,
+    )
+    store = put(world, held)
+    first, second = own_end(store, held, record), own_end(store, held, record)
+    assert first == second == store.get(BASE.pk) == record
+
+
+def test_a_zombies_or_late_write_does_what_its_cell_says(world: World, subtests: pytest.Subtests) -> None:
+    """G2: whatever a zombie writes, and whatever lands late, changes nothing."""
+    for row in ROWS:
+        with subtests.test(row=row):
+            check_late_writes(world, row)
+
+
+def check_late_writes(world: World, row: str) -> None:
+    """Check one cell of the zombie's column."""
+    assert STATES[row][LATE] == "lost"
+    record = record_of(row)
+    store = put(world, record)
+    zombie = replace(BASE, claimant="zombie")
+
+    for held in (zombie, replace(BASE, version=BASE.version - 1), replace(zombie, version=BASE.version - 1)):
+        answers = every_write(store, held)
+        assert all(answer == Refused(record) for answer in answers.values()), answers
+    assert store.get(BASE.pk) == record
+
+    ends_of_claim: list[Callable[[Claim], object]] = [
+        lambda held: held.complete(NOW, "1"),
+        lambda held: held.release(NOW, not_before=NOW, error="late", counted=True),
+        lambda held: held.reject(NOW, error="late"),
+        lambda held: held.hold(error="late"),
+        lambda held: held.renew(NOW),
+    ]
+    for end in ends_of_claim:
+        with pytest.raises(ClaimLost) as lost:
+            end(Claim(store, zombie, previous=None, retention_s=600))
+        assert lost.value.seen == record
+    assert store.get(BASE.pk) == record
+
+
+def test_the_diagram_shows_every_state_and_every_end() -> None:
+    """The one diagram names the five states, and no other."""
+    diagram = LIFECYCLE.read_text(encoding="utf-8").partition("```mermaid\n")[2].partition("```")[0]
+    arrows = re.findall(r"^ *(\S+) --> ([^:\s]+): (.+)$", diagram, re.MULTILINE)
+
+    assert LIFECYCLE.read_text(encoding="utf-8").count("```mermaid") == 1
+    assert {state for arrow in arrows for state in arrow[:2]} == {"[*]", *Status}
+    assert {label for source, _, label in arrows if source == "processing"} == {
+        "complete",
+        "release",
+        "reject",
+        "hold",
+        "renew, or take over when stale",
+    }
+    assert ("[*]", "processing", "claim") in arrows
+
+
+class Declined(Exception):
+    """Stands for a permanent error."""
+
+
+RAISED: dict[str, BaseException | None] = {
+    "returns": None,
+    "raises `Retry()`": Retry(),
+    "raises `Retry(delay=30)`": Retry(delay=30),
+    "raises `Snooze(60)`": Snooze(60),
+    "raises `Reject(reason)`": Reject("no"),
+    "raises a class in `reject=`": Declined("no"),
+    "raises another exception": RuntimeError("boom"),
+    "raises `SystemExit`": SystemExit(1),
+    "is cancelled at `max_duration`": TimeoutError("cancelled after max_duration, 1 s"),
+}
+ATTEMPTS = {
+    "Attempts left": (MAX_ATTEMPTS - 1, Semantics.AT_LEAST_ONCE),
+    "Last attempt": (MAX_ATTEMPTS, Semantics.AT_LEAST_ONCE),
+    "At most once, attempts left": (MAX_ATTEMPTS - 1, Semantics.AT_MOST_ONCE),
+    "At most once, last attempt": (MAX_ATTEMPTS, Semantics.AT_MOST_ONCE),
+}
+BACKOFF = Backoff(base=2, cap=100)
+
+
+def checked_end(cell: str, end: ends.End, attempt: int) -> type[ends.End]:
+    """Check one cell of the end table and return which end it is."""
+    if cell == "complete":
+        assert end == ends.Complete()
+    elif cell == "hold":
+        assert isinstance(end, ends.HoldFor)
+    elif cell.startswith("reject"):
+        assert isinstance(end, ends.RejectFor)
+        assert end.reason.startswith("attempts used up (5 of 5): ") == (cell == "reject, attempts used up")
+    else:
+        known = {
+            "release for the back-off": (BACKOFF.limit(attempt), True),
+            "release for 30 s": (30, True),
+            "release for 60 s, not counted": (60, False),
+        }
+        seconds, counted = known[cell]
+        assert isinstance(end, ends.Release)
+        assert (end.not_before, end.counted) == (NOW + seconds * 1000, counted)
+    return type(end)
+
+
+def test_the_end_table_holds_in_every_cell() -> None:
+    """What a job returns or raises, and the attempts left, say how its attempt ends."""
+    assert list(ENDS) == list(RAISED)
+    found = set()
+    for row, cells in ENDS.items():
+        assert list(cells) == list(ATTEMPTS)
+        for column, (attempt, semantics) in ATTEMPTS.items():
+            job_type = JobType(
+                returns,
+                "pay",
+                max_attempts=MAX_ATTEMPTS,
+                backoff=BACKOFF,
+                reject=(Declined,),
+                semantics=semantics,
+            )
+            end = ends.end_of(RAISED[row], job_type, attempt, NOW, max)
+            found.add(checked_end(cells[column], end, attempt))
+    assert found == set(get_args(ends.End))
+
+
+NOTE = DeadLetterNote("why")
+INSTANCES: dict[str, ends.Outcome] = {
+    "Completed": ends.Completed(1),
+    "Replayed": ends.Replayed(1),
+    "Deferred": ends.Deferred(NOW + 7_500),
+    "Released": ends.Released(NOW + 7_500),
+    "Rejected": ends.Rejected(NOTE),
+    "RefusedMessage": ends.RefusedMessage(NOTE),
+    "Uncertain": ends.Uncertain(NOTE),
+    "NotStarted": ends.NotStarted("why"),
+    "TakenFromUs, theirs is completed": ends.TakenFromUs(completed=True),
+    "TakenFromUs, theirs is not": ends.TakenFromUs(completed=False),
+    "Unserved": ends.Unserved("why"),
+    "Faulted": ends.Faulted("why"),
+}
+ANSWERS = {
+    "acknowledged": ends.Answer(keep=False),
+    "kept": ends.Answer(keep=True),
+    "kept, visible at once": ends.Answer(keep=True, visible_in=0),
+    "kept, visible at `not_before`": ends.Answer(keep=True, visible_in=8),
+    "kept, visible at `until` plus jitter": ends.Answer(keep=True, visible_in=11),
+    "copied, then acknowledged": ends.Answer(keep=False, copy=NOTE),
+}
+
+
+def test_the_outcome_table_names_every_outcome_and_its_answer() -> None:
+    """Each outcome has one answer to SQS; an outcome class that is missing from the table fails."""
+    assert list(OUTCOMES) == list(INSTANCES)
+    assert {row.partition(",")[0] for row in OUTCOMES} == {cls.__name__ for cls in get_args(ends.Outcome)}
+    for row, cells in OUTCOMES.items():
+        outcome = INSTANCES[row]
+        assert type(outcome).__name__ == row.partition(",")[0]
+        assert ends.answer_of(outcome, NOW, 3.0) == ANSWERS[cells["Answer to SQS"]], row
+    assert {cells["Answer to SQS"] for cells in OUTCOMES.values()} == set(ANSWERS)
+
+
+def test_a_wait_is_rounded_up_and_below_twelve_hours() -> None:
+    """SQS takes whole seconds and 12 hours in all; a moment too soon would only find the record still busy."""
+
+    def visible(until: int) -> int | None:
+        return ends.answer_of(ends.Released(until), NOW, 0).visible_in
+
+    assert [visible(NOW - 5), visible(NOW), visible(NOW + 1), visible(NOW + 1000)] == [0, 0, 1, 1]
+    assert visible(NOW + 10**12) == ends.LONGEST_VISIBILITY < 43_200
+
+
+class Faulty(Runtime):
+    """A runtime whose claims table does not answer one operation."""
+
+    def __init__(self, base: Runtime, operation: str) -> None:
+        super().__init__(base.settings, clock=base.clock, tokens=base.tokens)
+        self._base = base
+        self._operation = operation
+
+    def store(self, deadline: Deadline) -> Store:
+        """Return the claims table behind the fault."""
+        inner = self._base.store(deadline)
+        runtime = self
+
+        class Seam:
+            def call(self, operation: str, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+                if operation == runtime._operation:
+                    raise StoreUnavailable
+                return inner.dynamodb.call(operation, request, deadline)
+
+        return Store(Seam(), inner.table, deadline)  # type: ignore[arg-type]  # it stands in for the seam
+
+
+def returns(payload: dict[str, Any]) -> int:
+    """Return."""
+    return 1
+
+
+def refuses(payload: dict[str, Any]) -> None:
+    """Ask for the end."""
+    raise Reject("no")
+
+
+def fails(payload: dict[str, Any]) -> None:
+    """Fail."""
+    raise RuntimeError("boom")
+
+
+def loses(world: World, *, completing: bool) -> Callable[..., None]:
+    """Return a job that somebody else takes over while it runs."""
+
+    def lost(payload: dict[str, Any], ctx: Context) -> None:
+        store = world.runtime.store(OpenDeadline())
+        seen = store.get("pay#k-1")
+        assert seen is not None
+        taken = store.take_over(seen, replace(seen, claimant="thief", version=seen.version + 1))
+        assert isinstance(taken, Record)
+        if completing:
+            store.complete(taken, now_ms=NOW, expires_at=NOW // 1000 + 60, result="2")
+
+    return lost
+
+
+def test_an_outcome_leaves_the_record_and_the_message_as_its_row_says(world: World, subtests: pytest.Subtests) -> None:
+    """G3, G4: the record, the answer and the dead-letter queue after each outcome, on a real table."""
+    for row in OUTCOMES:
+        with subtests.test(row=row):
+            put(world, None)
+            check_outcome(world, row)
+
+
+ARRANGED: dict[str, Callable[[World], dict[str, Any]]] = {
+    "Completed": lambda world: {},
+    "Replayed": lambda world: {"earlier": {"n": 1}},
+    "Deferred": lambda world: {"record": replace(BASE, lease_expires_at=NOW + 9, payload_fingerprint=None)},
+    "Released": lambda world: {"function": fails},
+    "Rejected": lambda world: {"function": refuses},
+    "RefusedMessage": lambda world: {"earlier": {"n": 2}},
+    "Uncertain": lambda world: {"function": fails, "semantics": Semantics.AT_MOST_ONCE},
+    "NotStarted": lambda world: {"context": FakeLambdaContext(0)},
+    "TakenFromUs, theirs is completed": lambda world: {"function": loses(world, completing=True)},
+    "TakenFromUs, theirs is not": lambda world: {"function": loses(world, completing=False)},
+    "Unserved": lambda world: {"name": "unknown"},
+    "Faulted": lambda world: {"runtime": Faulty(world.runtime, "UpdateItem")},
+}
+
+
+def check_outcome(world: World, row: str) -> None:
+    """Check the record, the answer and the dead-letter queue of one row."""
+    given = ARRANGED[row](world)
+    if "earlier" in given:
+        earlier = world.message("pay", given["earlier"])
+        world.app(JobType(returns, "pay")).consumer(event_of(earlier), FakeLambdaContext())
+    if "record" in given:
+        put(world, given["record"])
+    message, before = world.message(given.get("name", "pay"), {"n": 1}), world.record("pay", "k-1")
+    job_type = JobType(given.get("function", returns), "pay", semantics=given.get("semantics", Semantics.AT_LEAST_ONCE))
+
+    app = world.app(job_type, runtime=given.get("runtime"))
+    answer = app.consumer(event_of(message), given.get("context", FakeLambdaContext()))
+
+    after, cells = world.record("pay", "k-1"), OUTCOMES[row]
+    match cells["Record"]:
+        case "untouched":
+            assert after == before
+        case "theirs":
+            assert after is not None
+            assert after.claimant == "thief"
+        case "unchanged or leased":
+            assert after is not None
+            assert after.status is Status.PROCESSING
+        case status:
+            assert after is not None
+            assert after.status == Status(status)
+    copies = world.dead_letters()
+    assert len(copies) == cells["Answer to SQS"].startswith("copied")
+    assert kept(answer) == ([message["messageId"]] if cells["Answer to SQS"].startswith("kept") else [])
+
+
+def test_a_claim_that_cannot_be_made_runs_nothing_and_keeps_the_message(world: World) -> None:
+    """G4: where the table does not take the claim, the effect is not run and the record is unchanged."""
+    runs: list[int] = []
+
+    def pay(payload: dict[str, Any]) -> None:
+        runs.append(1)
+
+    app = world.app(JobType(pay, "pay"), runtime=Faulty(world.runtime, "PutItem"))
+    message = world.message("pay")
+
+    assert kept(app.consumer(event_of(message), FakeLambdaContext())) == [message["messageId"]]
+    assert (runs, world.record("pay", "k-1")) == ([], None)
