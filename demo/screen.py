@@ -1,0 +1,136 @@
+"""What a person sees: how the run stands while it lasts, and the table at the end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+    from demo.report import Report
+    from demo.run import Options, Progress
+
+BAR_WIDTH = 30
+NUMBER_WIDTH = 6
+Row = tuple[str, int, str]
+
+
+class Live:
+    """The view of a run that lasts."""
+
+    def __init__(self, options: Options) -> None:
+        """Start counting the seconds."""
+        self._options = options
+        self._started = time.monotonic()
+
+    def __call__(self, progress: Progress) -> RenderableType:
+        """Return how the run stands."""
+        settled = progress.sent - progress.left
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row(
+            ProgressBar(total=progress.messages, completed=settled, width=BAR_WIDTH),
+            f"{settled} of {progress.messages} messages",
+            f"{time.monotonic() - self._started:.0f} s",
+        )
+        names = progress.names
+        counts = {
+            "completed": names["job.completed"],
+            "replayed": names["job.replayed"],
+            "deferred": names["job.deferred"],
+            "retried": names["job.retried"],
+            "rejected": names["job.rejected"],
+        }
+        crashes = {"workers": progress.workers, "killed": progress.kills, "taken over": names["job.taken_over"]}
+        story = Text("\n".join(progress.story), style="dim", no_wrap=True, overflow="ellipsis")
+        return Padding(Group(title(self._options), "", bar, _counts(counts), _counts(crashes), "", story), (1, 2))
+
+
+def title(options: Options) -> Text:
+    """Return the line that says what runs."""
+    job = "a job that ignores the idempotency key" if options.careless else "jobs.payments.process_payment"
+    return Text.assemble((f"{options.payments} payments, {options.workers} workers", "bold"), f", {job}")
+
+
+def table(report: Report) -> RenderableType:
+    """Return the report as a table and a verdict."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(justify="right", min_width=NUMBER_WIDTH)
+    grid.add_column(style="dim")
+    for heading, rows in _sections(report):
+        grid.add_row(Text(heading, style="bold"))
+        for label, number, remark in rows:
+            grid.add_row(f"  {label}", str(number), remark)
+    return Padding(Group(grid, "", _verdict(report)), (1, 2))
+
+
+def _sections(report: Report) -> Iterator[tuple[str, list[Row]]]:
+    yield (
+        "Consumed",
+        [
+            ("jobs", report.jobs, "one for each idempotency key"),
+            ("deliveries", report.deliveries, f"of {report.messages} messages"),
+            ("attempts", report.attempts, "starts of a job"),
+            ("replays", report.replays, "duplicates answered with the stored result"),
+            ("retries", report.retries, "of failed jobs, after a back-off"),
+            ("deferred", report.deferred, "duplicates that met a busy job"),
+        ],
+    )
+    yield (
+        "Crashed",
+        [
+            ("workers killed", report.kills, "after a charge, before it was recorded"),
+            ("taken over", report.takeovers, "jobs that the killed workers held"),
+        ],
+    )
+    yield (
+        "Ended",
+        [
+            ("completed", report.completed, ""),
+            *(("rejected", number, reason) for reason, number in report.rejected_by_reason.items()),
+            *(("refused", number, reason) for reason, number in report.refused_by_reason.items()),
+            ("dead-lettered", report.dead_lettered, "messages, each with its reason"),
+            ("lost", report.lost, "messages"),
+        ],
+    )
+    yield (
+        "Charged",
+        [
+            ("calls", report.raw_calls, "to the payment provider"),
+            ("charges", report.charges, ""),
+            *(_charged(int(times), jobs) for times, jobs in {"1": 0, "2": 0, **report.charges_per_job}.items()),
+        ],
+    )
+
+
+def _charged(times: int, jobs: int) -> Row:
+    remark = "jobs" if times else "jobs: rejected, declined"
+    return (
+        {0: "not charged", 1: "charged once", 2: "charged twice"}.get(times, f"charged {times} times"),
+        jobs,
+        remark,
+    )
+
+
+def _verdict(report: Report) -> Text:
+    if report.ok:
+        line = "Every payable order was charged once, and no message was lost."
+        return Text.assemble(("✓ ", "bold green"), (line, "bold"), f" {report.seconds} s")
+    lines = [Text.assemble(("✗ ", "bold red"), problem) for problem in report.problems]
+    return Text("\n").join(lines)
+
+
+def _counts(counts: dict[str, int]) -> Text:
+    parts: list[str | tuple[str, str]] = []
+    for name, number in counts.items():
+        parts += [f"{name} ", (f"{number:<4}", "bold cyan"), " "]
+    return Text.assemble(*parts)
