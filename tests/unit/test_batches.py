@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from onceq.queue import MAX_BYTES, MAX_ENTRIES, in_batches, size_of
@@ -15,6 +15,8 @@ SIZES = st.lists(
 )
 
 
+@example([1] * 25)
+@example([MAX_BYTES // 2] * 3)
 @given(SIZES)
 def test_batches_hold_ten_entries_and_one_mib_in_order_and_no_more_batches_than_needed(sizes: list[int]) -> None:
     """Every entry once and in order; a batch is closed only where the next entry would break a limit."""
