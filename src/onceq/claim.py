@@ -17,7 +17,7 @@ One attempt's life on Lambda, and who may do what to its record::
 5.  *A renewal whose outcome is unknown* may have landed. Nobody else writes our token, so a refusal that shows our
     token on a record still processing shows our own earlier write: the next write follows that record.
 
-`../shared/model/claim_model.py` of the design explores these rules; `tests/model/` holds the version with rule 5.
+`tests/model/claim_model.py` is these rules as a model; every state of it is explored, and weakened it breaks a promise.
 """
 
 from __future__ import annotations

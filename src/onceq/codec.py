@@ -55,8 +55,8 @@ def encode(value: object) -> str:
         '{"amount":5,"paid":true}'
     """
     try:
-        data = _encoder.encode(value)
-        # msgspec writes NaN as null (issue 2 of this project), so only text with a null in it needs the slow look.
+        data = _encoded(value)
+        # msgspec writes NaN as null (its own rule for JSON), so only text with a null in it needs the slow look.
         if b"null" in data and _has_nonfinite(msgspec.to_builtins(value, enc_hook=_encode_other, str_keys=True)):
             message = "NaN and the infinities are not JSON: send None or a string instead"
             raise PayloadError(message)
@@ -187,6 +187,14 @@ def _decode_other(type_: Any, value: Any) -> Any:
             raise ValueError(_without_values(error)) from None
     message = f"values of type {type_!r} cannot be read from JSON"
     raise TypeError(message)
+
+
+def _encoded(value: object) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except TypeError:
+        # Sorted, msgspec takes only text for a mapping's keys; JSON's own way is to write numbers as text.
+        return _encoder.encode(msgspec.to_builtins(value, enc_hook=_encode_other, str_keys=True))
 
 
 # msgspec sorts sets and mappings, so equal values are equal text whatever order a set came in.

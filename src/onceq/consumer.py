@@ -109,7 +109,10 @@ class Consumer:
         outcomes: dict[int, Outcome] = {}
         lanes = lanes_of([_shared(delivery, ready) for delivery, ready in zip(deliveries, readied, strict=True)])
         workers = min(self.settings.concurrency, len(lanes))
-        if workers == 1:
+        if len(lanes) == 1:
+            self._walk(lanes[0], readied, outcomes, alone=True)
+            halts = []
+        elif workers == 1:
             halts = [self._walk(lane, readied, outcomes, alone=False) for lane in lanes]
         else:
             # Leaving the block waits for every lane: nothing runs on when the answer is given.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onceq.client import PassingFault, make_client, retrying, send
+from onceq.client import READ_TIMEOUT, PassingFault, make_client, retrying, send
 from onceq.errors import QueueError, QueueUnavailable
 
 if TYPE_CHECKING:
@@ -61,14 +61,29 @@ class Queue:
     """Sends, defers, receives and deletes messages."""
 
     def __init__(
-        self, clock: Clock, tokens: TokenFactory, deadline: Deadline, *, connections: int = 10, client: Any = None
+        self,
+        clock: Clock,
+        tokens: TokenFactory,
+        deadline: Deadline,
+        *,
+        connections: int = 10,
+        longest_wait: float = 0,
+        client: Any = None,
     ) -> None:
-        """Make the client for that many requests at once, unless one is given to share."""
+        """Make the client, unless one is given to share.
+
+        Args:
+            clock: The time.
+            tokens: Draws the jitter of retries.
+            deadline: Retries end before it.
+            connections: How many requests may be under way at once.
+            longest_wait: Seconds that a `receive` of this queue waits at most: a long poll is silent for so long.
+            client: A client to share.
+        """
         self._clock = clock
         self._tokens = tokens
         self._deadline = deadline
-        # A long poll is silent for up to 20 s.
-        self._client = client or make_client("sqs", connections, read_timeout=25.0)
+        self._client = client or make_client("sqs", connections, read_timeout=READ_TIMEOUT + longest_wait)
 
     def within(self, deadline: Deadline) -> Queue:
         """Return this queue with another deadline for its retries, on the same client."""
@@ -131,7 +146,7 @@ class Queue:
         Args:
             url: The queue's URL.
             most: How many at the most, up to 10.
-            wait: Seconds to wait for the first one, up to 20.
+            wait: Seconds to wait for the first one, up to 20 and to this queue's ``longest_wait``.
 
         Returns:
             The messages in the API's shape.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from onceq.clock import OpenDeadline, SystemClock
 from onceq.errors import ConfigurationError
 from onceq.poller import Poller
+from onceq.queue import Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -68,7 +69,7 @@ def work(
 
     poller = Poller(
         handler,
-        app.runtime.queue(OpenDeadline()),
+        Queue(app.runtime.clock, app.runtime.tokens, OpenDeadline(), longest_wait=wait),
         url=settings.url,
         arn=settings.arn,
         batch_size=batch_size,
