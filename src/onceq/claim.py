@@ -10,9 +10,11 @@ One attempt's life on Lambda, and who may do what to its record::
 1.  *One claimant at a time (G1).* A claim starts by a put on `FREE` or a write on `UNCHANGED`; DynamoDB lets one of
     several racing writers through. Until the lease and the clock skew have passed, `decide` answers everybody else
     with `Busy`. On Lambda the lease ends no sooner than the process is killed, so a stale claim has no living owner.
+    Elsewhere the lease is short and renewed; a claimant whose renewals fail for longer than lease and skew is a zombie.
 2.  *Zombies and late writes change nothing (G2).* Every write names the claimant and the version it follows. A taker
     writes its own token, so what the previous claimant sends later, or sent earlier and lands late, is refused.
-3.  *A completed job stays completed (G3).* No condition lets a completed record be written before its retention ends.
+3.  *A completed job stays completed (G3).* `FREE` does not hold for it within its retention, `decide` answers it with
+    `Replay`, and no write that was sent before the completion follows its version.
 4.  *A lost response is not a lost claim (G11).* A refused write whose record is the one being written was ours.
 5.  *A renewal whose outcome is unknown* may have landed. Nobody else writes our token, so a refusal that shows our
     token on a record still processing shows our own earlier write: the next write follows that record.
@@ -23,7 +25,6 @@ One attempt's life on Lambda, and who may do what to its record::
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
 from onceq.decision import Busy, Ended, Exhausted, Hold, KeyReuse, Replay, Stale, TakeOver
@@ -64,9 +65,9 @@ def decide(record: Record, request: Request, now_ms: int) -> Decision:
             return Ended(record, before=True)
         case Status.REJECTED:
             redriven = request.redriven_version == record.version
-            if redriven and record.semantics is Semantics.AT_LEAST_ONCE:
-                return TakeOver(attempt=1)
-            return Ended(record, before=True)
+            if not redriven or record.semantics is Semantics.AT_MOST_ONCE:
+                return Ended(record, before=True)
+            return _run(record, request, attempt=1)
         case Status.FAILED:
             if record.not_before is not None and now_ms < record.not_before:
                 return Busy(record.not_before)
@@ -75,86 +76,94 @@ def decide(record: Record, request: Request, now_ms: int) -> Decision:
             stale_from = (record.lease_expires_at or 0) + request.skew_ms
             if now_ms < stale_from:
                 return Busy(stale_from)
-            if record.semantics is Semantics.AT_MOST_ONCE:
+            if Semantics.AT_MOST_ONCE in (record.semantics, request.semantics):
                 return Hold()
-            if record.attempts < request.max_attempts and not request.alone:
-                return Stale(record)
             return _next_attempt(record, request)
 
 
 def _next_attempt(record: Record, request: Request) -> Decision:
-    return TakeOver(record.attempts + 1) if record.attempts < request.max_attempts else Exhausted()
+    if record.attempts >= request.max_attempts:
+        return Exhausted()
+    return _run(record, request, attempt=record.attempts + 1)
+
+
+def _run(record: Record, request: Request, *, attempt: int) -> Decision:
+    """Take over, but what may have killed its process only alone (G5)."""
+    return Stale(record) if record.may_kill and not request.alone else TakeOver(attempt)
 
 
 class Claim:
     """One attempt's hold on a job. Its writes are serialised, since a renewal may meet the end of the job."""
 
-    def __init__(self, store: Store, record: Record, *, previous: Record | None, retention_s: int) -> None:
+    def __init__(self, store: Store, record: Record, request: Request, *, previous: Record | None) -> None:
         """Hold ``record``; ``previous`` is what was taken over, if anything."""
         self._store = store
-        self._held = record
+        self._own = record
         self._lock = threading.Lock()
-        self._retention_s = retention_s
+        self._request = request
         self.previous = previous
 
     @property
     def record(self) -> Record:
         """The record as this attempt last wrote it."""
-        return self._held
+        return self._own
 
     def complete(self, now_ms: int, result: str | ResultNotStored) -> Record:
         """Complete the job. Raises: ClaimLost, StoreError."""
-        expires_at = now_ms // 1000 + self._retention_s
-        return self._write(lambda held: self._store.complete(held, now_ms=now_ms, expires_at=expires_at, result=result))
+        expires_at = self._request.ended_until(now_ms)
+        return self._write(lambda own: self._store.complete(own, now_ms=now_ms, expires_at=expires_at, result=result))
 
     def release(self, now_ms: int, *, not_before: int, error: str | None, counted: bool) -> Record:
         """Give the job back until ``not_before``. Raises: ClaimLost, StoreError."""
         # A back-off may be longer than the retention; a failed record must outlive it.
-        expires_at = max(now_ms, not_before) // 1000 + self._retention_s
         return self._write(
-            lambda held: self._store.release(
-                held,
+            lambda own: self._store.release(
+                own,
                 not_before=not_before,
-                expires_at=expires_at,
+                expires_at=self._request.unended_until(max(now_ms, not_before)),
                 error=error,
-                attempts=held.attempts if counted else held.attempts - 1,
+                attempts=own.attempts if counted else own.attempts - 1,
             )
         )
 
+    def give_back(self, now_ms: int) -> Record:
+        """Give a job back that was never started; the start is not counted. Raises: ClaimLost, StoreError."""
+        return self._write(lambda own: self._store.give_back(own, now_ms=now_ms))
+
     def reject(self, now_ms: int, *, error: str) -> Record:
         """End the job for good. Raises: ClaimLost, StoreError."""
-        expires_at = now_ms // 1000 + self._retention_s
+        expires_at = self._request.ended_until(now_ms)
         return self._write(
-            lambda held: self._store.reject(held, claimant=held.claimant, expires_at=expires_at, error=error)
+            lambda own: self._store.reject(own, claimant=own.claimant, expires_at=expires_at, error=error)
         )
 
     def hold(self, *, error: str) -> Record:
         """Leave the job to a person. Raises: ClaimLost, StoreError."""
-        return self._write(lambda held: self._store.hold(held, claimant=held.claimant, error=error))
+        return self._write(lambda own: self._store.hold(own, claimant=own.claimant, error=error))
 
     def renew(self, lease_expires_at: int) -> Record:
         """Move the lease. Raises: ClaimLost, StoreError."""
-        return self._write(lambda held: self._store.renew(held, lease_expires_at=lease_expires_at))
+        return self._write(lambda own: self._store.renew(own, lease_expires_at=lease_expires_at))
 
     def _write(self, write: Callable[[Record], Record | Refused]) -> Record:
         with self._lock:
-            if self._held.status is not Status.PROCESSING:
-                raise ClaimLost(self._held)
-            answer = write(self._held)
+            if self._own.status is not Status.PROCESSING:
+                raise ClaimLost(self._own)
+            answer = write(self._own)
             if isinstance(answer, Refused) and self._is_own_earlier_write(answer.seen):
-                self._held = answer.seen
-                answer = write(self._held)
+                self._own = answer.seen
+                answer = write(self._own)
             if isinstance(answer, Refused):
                 raise ClaimLost(answer.seen)
-            self._held = answer
+            self._own = answer
             return answer
 
     def _is_own_earlier_write(self, seen: Record | None) -> TypeGuard[Record]:
         return (
             seen is not None
-            and seen.claimant == self._held.claimant
+            and seen.claimant == self._own.claimant
             and seen.status is Status.PROCESSING
-            and seen.version > self._held.version
+            and seen.version > self._own.version
         )
 
 
@@ -177,65 +186,36 @@ def claim(store: Store, request: Request, clock: Clock, tokens: TokenFactory) ->
     """
     for _ in range(ROUNDS):
         now_ms = clock.now_ms()
-        new = _first(request, tokens.token(), now_ms)
+        new = request.first(tokens.token(), now_ms)
         answer = store.claim(new, now_ms)
         for _ in range(ROUNDS):
             if isinstance(answer, Record):
-                return Claim(store, answer, previous=None, retention_s=request.retention_s)
+                return Claim(store, answer, request, previous=None)
             seen = answer.seen
             if seen is None:
-                break  # the record went between the refusal and now: claim again
+                break  # it was refused and is gone: TTL or a person deleted it in between, so claim again
             now_ms = clock.now_ms()
             decision = decide(seen, request, now_ms)
             match decision:
                 case TakeOver(attempt):
-                    new = _next(seen, request, tokens.token(), now_ms, attempt)
+                    new = request.next(seen, tokens.token(), now_ms, attempt)
                     answer = store.take_over(seen, new)
                     if isinstance(answer, Record):
-                        return Claim(store, answer, previous=seen, retention_s=request.retention_s)
+                        return Claim(store, answer, request, previous=seen)
                 case Exhausted():
-                    error = f"attempts used up: {seen.error or 'the last attempt never ended'}"
-                    expires_at = now_ms // 1000 + request.retention_s
-                    answer = store.reject(seen, claimant=tokens.token(), expires_at=expires_at, error=error)
+                    last = "the last attempt never ended" if seen.status is Status.PROCESSING else seen.error
+                    answer = store.reject(
+                        seen,
+                        claimant=tokens.token(),
+                        expires_at=request.ended_until(now_ms),
+                        error=f"attempts used up: {last}",
+                        went_stale=1 if seen.may_kill else None,
+                    )
                 case Hold():
-                    error = "the claimant of an at-most-once job died: its effect may have happened"
+                    error = "the attempt of an at-most-once job never ended: its effect may have happened"
                     answer = store.hold(seen, claimant=tokens.token(), error=error)
                 case _:
                     return decision
             if isinstance(answer, Record):
                 return Ended(answer, before=False)
     return Busy(clock.now_ms() + CROWDED_MS)
-
-
-def _first(request: Request, token: str, now_ms: int) -> Record:
-    return Record(
-        pk=request.pk,
-        job_type=request.job_type,
-        idempotency_key=request.idempotency_key,
-        status=Status.PROCESSING,
-        claimant=token,
-        version=1,
-        fencing_token=now_ms,
-        attempts=1,
-        created_at=now_ms,
-        expires_at=now_ms // 1000 + request.retention_s,
-        semantics=request.semantics,
-        payload_fingerprint=request.fingerprint,
-        message_id=request.message_id,
-        lease_expires_at=now_ms + request.lease_ms,
-    )
-
-
-def _next(seen: Record, request: Request, token: str, now_ms: int, attempt: int) -> Record:
-    return replace(
-        seen,
-        status=Status.PROCESSING,
-        claimant=token,
-        version=seen.version + 1,
-        fencing_token=max(seen.fencing_token + 1, now_ms),
-        attempts=attempt,
-        expires_at=now_ms // 1000 + request.retention_s,
-        message_id=request.message_id,
-        lease_expires_at=now_ms + request.lease_ms,
-        not_before=None,
-    )

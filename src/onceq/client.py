@@ -6,6 +6,7 @@ after every one of ours a refusal is compared with what was being written (guara
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,8 +59,7 @@ def make_client(service: str, connections: int, *, read_timeout: float = READ_TI
     Returns:
         The client; the endpoint, region and credentials come from the environment as usual.
     """
-    import botocore.session  # noqa: PLC0415 - `import onceq` must not load botocore
-    from botocore.config import Config  # noqa: PLC0415
+    from botocore.config import Config  # noqa: PLC0415 - `import onceq` must not load botocore
 
     config = Config(
         connect_timeout=CONNECT_TIMEOUT,
@@ -67,7 +67,15 @@ def make_client(service: str, connections: int, *, read_timeout: float = READ_TI
         max_pool_connections=max(1, connections),
         retries={"total_max_attempts": 1},
     )
-    return botocore.session.get_session().create_client(service, config=config)
+    return _session().create_client(service, config=config)
+
+
+@functools.cache
+def _session() -> Any:
+    # One for both services: each would load the same data files and credentials again.
+    import botocore.session  # noqa: PLC0415 - as above
+
+    return botocore.session.get_session()
 
 
 def send(client: Any, operation: str, request: dict[str, Any]) -> dict[str, Any]:

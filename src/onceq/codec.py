@@ -140,7 +140,7 @@ def encode_result(value: object, limit: int) -> str | ResultNotStored:
     try:
         text = encode(value)
         decode(text)
-    except Exception as error:  # noqa: BLE001 - a user's own __repr__ or enc hook may raise anything
+    except BaseException as error:  # noqa: BLE001 - the code of a user's own result may raise anything, SystemExit too
         return ResultNotStored(_reason("not encodable", error))
     size = len(text.encode())
     if size > limit:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
-from onceq.record import Semantics
+from onceq.record import Record, Semantics, Status
 
-if TYPE_CHECKING:
-    from onceq.record import Record
+# A message may come back for 14 days from the queue and for 14 more from the dead-letter queue. As long, TTL must not
+# delete the record of a job that has not ended: its attempts and its live claim would be forgotten.
+UNENDED_RETENTION_S = 28 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,53 @@ class Request:
     retention_s: int
     semantics: Semantics = Semantics.AT_LEAST_ONCE
     alone: bool = False
+
+    def ended_until(self, now_ms: int) -> int:
+        """Return until when an ended job is remembered, epoch seconds."""
+        return now_ms // 1000 + self.retention_s
+
+    def unended_until(self, now_ms: int) -> int | None:
+        """Return until when a job that has not ended is; one that may start at most once is never forgotten (G9)."""
+        if self.semantics is Semantics.AT_MOST_ONCE:
+            return None
+        return now_ms // 1000 + max(self.retention_s, UNENDED_RETENTION_S)
+
+    def first(self, token: str, now_ms: int) -> Record:
+        """Return the record of a first claim under this token."""
+        return Record(
+            pk=self.pk,
+            job_type=self.job_type,
+            idempotency_key=self.idempotency_key,
+            status=Status.PROCESSING,
+            claimant=token,
+            version=1,
+            fencing_token=now_ms,
+            attempts=1,
+            created_at=now_ms,
+            expires_at=self.unended_until(now_ms),
+            semantics=self.semantics,
+            payload_fingerprint=self.fingerprint,
+            message_id=self.message_id,
+            lease_expires_at=now_ms + self.lease_ms,
+        )
+
+    def next(self, seen: Record, token: str, now_ms: int, attempt: int) -> Record:
+        """Return the record of a take-over of ``seen`` under this token, as that attempt."""
+        return replace(
+            seen,
+            status=Status.PROCESSING,
+            claimant=token,
+            version=seen.version + 1,
+            fencing_token=max(seen.fencing_token + 1, now_ms),
+            attempts=attempt,
+            expires_at=self.unended_until(now_ms),
+            semantics=self.semantics,
+            message_id=self.message_id,
+            lease_expires_at=now_ms + self.lease_ms,
+            not_before=None,
+            error=None if seen.status is Status.REJECTED else seen.error,
+            went_stale=1 if seen.may_kill else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@
       ▼
     run the job ──► what it returned or raised ──► `end_of` decides ──► one write ends the claim ──► outcome
 
-If the process dies before the claim, nothing happened. After the claim and before the end, the claim goes stale and
-the next delivery takes it over; what a foreign effect did meanwhile is attempted again with the same downstream key
-(G12). After the end is written, the next delivery finds it and replays.
+If the process dies before the claim, nothing happened. After the claim and before the end, the claim goes stale. A
+later delivery then takes the job over, alone; what a foreign effect did meanwhile is attempted again with the same
+downstream key (G12). Without an attempt left the job is rejected; an at-most-once one is held for a person. After the
+end is written, the next delivery finds it: replay, defer, or end the same way.
 """
 
 from __future__ import annotations
@@ -89,33 +90,46 @@ class Executor:
                 case _:
                     return self._settled(job, answer)
         except StoreError as error:
-            # Nothing ran, or its outcome could not be recorded: the message is kept, and the record decides next time.
-            self._emit_fault(job, error)
-            return ends.Faulted(str(error))
+            # Nothing ran: the message is kept, and the next delivery decides by the record.
+            return self._faulted(job, str(error))
         except ClaimLost as lost:
             return self._lost(job, lost.seen)
 
     def _run(self, job: Job, claim: claims.Claim, lease_ms: int) -> Outcome:
         self._emit_claimed(job, claim)
-        if not self._may_start(job):
-            claim.release(self.clock.now_ms(), not_before=self.clock.now_ms(), error=claim.record.error, counted=False)
-            return self._not_started(job)
         record, started = claim.record, self.clock.monotonic()
+        # The claim may have been slow: too little time is left, or its lease has passed before the job began.
+        if not self._may_start(job) or self.clock.now_ms() >= (record.lease_expires_at or 0):
+            claim.give_back(self.clock.now_ms())
+            return self._not_started(job)
+        self._emit(events.JobStarted, job, record, payload=self._shown(job))
         with self._leased(job, claim, lease_ms):
             value, error = run(job, self._context(job, record, started), self.middleware, self.loop)
-        seconds = self.clock.monotonic() - started
+        seconds = round(self.clock.monotonic() - started, 3)
         limit = job.job_type.max_duration
         if limit is not None and seconds > limit:
-            self._emit(events.JobOverran, job, claim.record, seconds=round(seconds, 3), max_duration=limit)
-        now_ms = self.clock.now_ms()
-        end = ends.end_of(error, job.job_type, record.attempts, now_ms, self.tokens.uniform)
-        return self._end(job, claim, end, value, seconds)
+            self._emit(events.JobOverran, job, record, seconds=seconds, max_duration=limit)
+        end = ends.end_of(error, job.job_type, record.attempts, self.clock.now_ms(), self.tokens.uniform)
+        try:
+            return self._end(job, claim, end, value, seconds)
+        except StoreError as fault:
+            # The claim is left leased: it goes stale, and the next delivery takes the job over.
+            if isinstance(end, ends.Complete):
+                self._emit(events.EffectNotRecorded, job, record, error=str(fault))
+            said = "the job returned" if error is None else ends.describe(error)
+            return self._faulted(job, f"{said}, and it is not known to be recorded: {fault}")
 
     def _end(self, job: Job, claim: claims.Claim, end: ends.End, value: object, seconds: float) -> Outcome:
         now_ms = self.clock.now_ms()
         match end:
             case ends.Complete():
-                return self._complete(job, claim, value, seconds)
+                # Encoded before the write: what cannot be stored must not leave the effect unrecorded (G10).
+                result = encode_result(value, self.settings.result_limit)
+                record = claim.complete(now_ms, result)
+                if isinstance(result, ResultNotStored):
+                    self._emit(events.ResultWasNotStored, job, record, reason=result.reason)
+                self._emit(events.JobCompleted, job, record, seconds=seconds)
+                return ends.Completed(result_of(record))
             case ends.Release(not_before, error, counted):
                 record = claim.release(now_ms, not_before=not_before, error=error, counted=counted)
                 self._emit(events.JobReleased, job, record, not_before=not_before, error=error, counted=counted)
@@ -127,19 +141,6 @@ class Executor:
             case _:
                 assert_never(end)
         return self._ended(job, record, before=False)
-
-    def _complete(self, job: Job, claim: claims.Claim, value: object, seconds: float) -> Outcome:
-        # Encoded before the write: a result that cannot be stored must not leave the effect unrecorded (G10).
-        result = encode_result(value, self.settings.result_limit)
-        try:
-            record = claim.complete(self.clock.now_ms(), result)
-        except StoreError as error:
-            self._emit(events.EffectNotRecorded, job, claim.record, error=str(error))
-            return ends.Faulted(f"effect done, not recorded: {error}")
-        if isinstance(result, ResultNotStored):
-            self._emit(events.ResultWasNotStored, job, record, reason=result.reason)
-        self._emit(events.JobCompleted, job, record, seconds=round(seconds, 3))
-        return ends.Completed(result_of(record))
 
     def _settled(self, job: Job, decision: decisions.Settled) -> Outcome | GoneStale:
         match decision:
@@ -248,11 +249,16 @@ class Executor:
                 previous_status=str(previous.status),
                 previous_claimant=previous.claimant,
             )
-        payload = repr(job.payload) if self.settings.log_payloads else None
-        self._emit(events.JobStarted, job, claim.record, payload=payload)
 
-    def _emit_fault(self, job: Job, error: StoreError) -> None:
-        self.telemetry.emit(events.MessageFaulted(message_id=job.message.message_id, reason=str(error)))
+    def _shown(self, job: Job) -> str | None:
+        try:
+            return repr(job.payload) if self.settings.log_payloads else None
+        except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything, and no log line stops a job
+            return ends.describe(error)
+
+    def _faulted(self, job: Job, reason: str) -> Outcome:
+        self.telemetry.emit(events.MessageFaulted(message_id=job.message.message_id, reason=reason))
+        return ends.Faulted(reason)
 
     def _emit(self, event: type[events.JobEvent], job: Job, record: Record | None, **values: Any) -> None:
         known: dict[str, Any] = {} if record is None else {"attempt": record.attempts, "claimant": record.claimant}

@@ -45,6 +45,7 @@ class ClaimModel(Model):
     result_not_stored = UnicodeAttribute(null=True)
     error = UnicodeAttribute(null=True)
     completed_at = NumberAttribute(null=True)
+    went_stale = NumberAttribute(null=True)
 
 
 def claims_table(name: str, *, host: str | None = None, region: str | None = None) -> type[ClaimModel]:

@@ -58,6 +58,8 @@ class Record:
         result_not_stored: Why there is no result although the job is completed.
         error: Why the last attempt failed, or the job was rejected.
         completed_at: When the job was completed, epoch ms.
+        went_stale: 1 while the last start that came to anything is one whose claim went stale: the job may have killed
+            its process, so it runs alone until an attempt ends by itself (G5).
     """
 
     pk: str
@@ -79,6 +81,12 @@ class Record:
     result_not_stored: str | None = None
     error: str | None = None
     completed_at: int | None = None
+    went_stale: int | None = None
+
+    @property
+    def may_kill(self) -> bool:
+        """Whether the last start went stale, as far as a taker can tell: the job may kill the process it runs in."""
+        return self.status is Status.PROCESSING or self.went_stale is not None
 
     @classmethod
     def from_item(cls, item: Mapping[str, Any]) -> Record:

@@ -47,7 +47,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The transitions of a claim. Each writes exactly once, or is refused.
+    """The transitions of a claim. Each lands at most once, however often it is sent.
 
     Every method returns the record as written, or `Refused`, and raises `onceq.errors.StoreUnavailable` when the
     outcome of the write is unknown and `onceq.errors.StoreError` when the table does not take it at all.
@@ -71,7 +71,7 @@ class Store:
     def claim(self, new: Record, now_ms: int) -> Record | Refused:
         """Claim a job for the first time.
 
-        Precondition: ``FREE``. Effect: the record is ``new``. A refusal means that somebody holds, held or ended it.
+        Precondition: ``FREE``. Effect: the record is ``new``. A refusal means that somebody holds or ended it.
         """
         request = {
             "TableName": self.table,
@@ -94,15 +94,13 @@ class Store:
         """
         return self._write_on_unchanged(seen, new)
 
-    def complete(
-        self, held: Record, *, now_ms: int, expires_at: int, result: str | ResultNotStored
-    ) -> Record | Refused:
+    def complete(self, own: Record, *, now_ms: int, expires_at: int, result: str | ResultNotStored) -> Record | Refused:
         """Complete the job with its result.
 
-        Precondition: ``UNCHANGED`` as held. A refusal means that the claim was lost.
+        Precondition: ``UNCHANGED``, as this claimant last wrote it. A refusal means that the claim was lost.
         """
         return self._end(
-            held,
+            own,
             status=Status.COMPLETED,
             completed_at=now_ms,
             expires_at=expires_at,
@@ -112,15 +110,15 @@ class Store:
         )
 
     def release(
-        self, held: Record, *, not_before: int, expires_at: int, error: str | None, attempts: int
+        self, own: Record, *, not_before: int, expires_at: int | None, error: str | None, attempts: int
     ) -> Record | Refused:
-        """Give the job back for another attempt, from ``not_before`` on.
+        """Give a job that ran back for another attempt, from ``not_before`` on.
 
-        Precondition: ``UNCHANGED`` as held. ``attempts`` is one less for a start that is not counted. A refusal means
-        that the claim was lost.
+        Precondition: ``UNCHANGED``, as this claimant last wrote it. ``attempts`` is one less for a start that is not
+        counted. A refusal means that the claim was lost.
         """
         return self._end(
-            held,
+            own,
             status=Status.FAILED,
             not_before=not_before,
             expires_at=expires_at,
@@ -128,12 +126,29 @@ class Store:
             attempts=attempts,
         )
 
-    def reject(self, seen: Record, *, claimant: str, expires_at: int, error: str) -> Record | Refused:
+    def give_back(self, own: Record, *, now_ms: int) -> Record | Refused:
+        """Give a job back that was claimed and never started: the start is not counted.
+
+        Precondition: ``UNCHANGED``, as this claimant last wrote it. What is known of earlier attempts stays. A refusal
+        means that the claim was lost.
+        """
+        return self._end(
+            own,
+            status=Status.FAILED,
+            not_before=now_ms,
+            attempts=own.attempts - 1,
+            went_stale=own.went_stale,
+        )
+
+    def reject(
+        self, seen: Record, *, claimant: str, expires_at: int, error: str, went_stale: int | None = None
+    ) -> Record | Refused:
         """End the job for good, as its claimant or as a taker that found no attempt left.
 
         Precondition: ``UNCHANGED`` as seen. A taker gives a token of its own. A refusal means that the record moved on.
         """
-        return self._end(seen, claimant=claimant, status=Status.REJECTED, expires_at=expires_at, error=error)
+        changes = {"claimant": claimant, "expires_at": expires_at, "error": error, "went_stale": went_stale}
+        return self._end(seen, status=Status.REJECTED, **changes)
 
     def hold(self, seen: Record, *, claimant: str, error: str) -> Record | Refused:
         """Leave an at-most-once job to a person: nobody knows whether its effect happened.
@@ -143,19 +158,16 @@ class Store:
         """
         return self._end(seen, claimant=claimant, status=Status.UNCERTAIN, expires_at=None, error=error)
 
-    def renew(self, held: Record, *, lease_expires_at: int) -> Record | Refused:
+    def renew(self, own: Record, *, lease_expires_at: int) -> Record | Refused:
         """Move the lease of a job that still runs.
 
-        Precondition: ``UNCHANGED`` as held. A refusal means that the claim was lost.
+        Precondition: ``UNCHANGED``, as this claimant last wrote it. A refusal means that the claim was lost.
         """
-        return self._write_on_unchanged(
-            held, replace(held, version=held.version + 1, lease_expires_at=lease_expires_at)
-        )
+        return self._write_on_unchanged(own, replace(own, version=own.version + 1, lease_expires_at=lease_expires_at))
 
     def _end(self, seen: Record, **changes: Any) -> Record | Refused:
-        not_before = changes.pop("not_before", None)
-        new = replace(seen, version=seen.version + 1, lease_expires_at=None, not_before=not_before, **changes)
-        return self._write_on_unchanged(seen, new)
+        cleared = {"lease_expires_at": None, "not_before": None, "went_stale": None}
+        return self._write_on_unchanged(seen, replace(seen, version=seen.version + 1, **(cleared | changes)))
 
     def _write_on_unchanged(self, seen: Record, new: Record) -> Record | Refused:
         before, after = seen.to_item(), new.to_item()

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from moto.server import ThreadedMotoServer
+
 from kit.emulator import ROOT, emulating
 from kit.provider import serving_provider
 from kit.world import REGION, TABLE, arn_of
-from moto.server import ThreadedMotoServer
-
 from onceq.local import serialise_moto
 
 if TYPE_CHECKING:

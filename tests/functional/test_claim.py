@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from kit.claims import LEASE_MS, NOW, RETENTION_S, SKEW_MS, Worker, pass_lease, record_of, request_of, stored
 from kit.racing import all_at_once, eager_switching
 from onceq.claim import Claim, decide
-from onceq.decision import Busy, Ended, Exhausted, Hold, KeyReuse, Replay, Stale, TakeOver
+from onceq.decision import (
+    UNENDED_RETENTION_S,
+    Busy,
+    Ended,
+    Exhausted,
+    Hold,
+    KeyReuse,
+    Replay,
+    Stale,
+    TakeOver,
+)
 from onceq.record import Record, Semantics, Status, pk_of
 
 if TYPE_CHECKING:
@@ -43,7 +53,7 @@ def test_a_first_claim_is_one_request_and_names_everything(world: World, worker:
         fencing_token=NOW,
         attempts=1,
         created_at=NOW,
-        expires_at=NOW // 1000 + RETENTION_S,
+        expires_at=NOW // 1000 + UNENDED_RETENTION_S,
         payload_fingerprint="f-1",
         message_id="m-1",
         lease_expires_at=NOW + LEASE_MS,
@@ -75,7 +85,7 @@ def test_a_take_over_keeps_what_earlier_attempts_recorded(world: World, worker: 
         version=3,
         fencing_token=now,
         attempts=2,
-        expires_at=now // 1000 + RETENTION_S,
+        expires_at=now // 1000 + UNENDED_RETENTION_S,
         message_id="m-2",
         lease_expires_at=now + LEASE_MS,
         not_before=None,
@@ -93,10 +103,10 @@ def test_a_release_counts_the_start_or_not(worker: Worker, *, counted: bool, att
 
 def test_a_failed_record_outlives_its_back_off(worker: Worker) -> None:
     """G3: a back-off longer than the retention must not let the record go first."""
-    later = NOW + (RETENTION_S + 500) * 1000
+    later = NOW + (UNENDED_RETENTION_S + 500) * 1000
     released = worker.take().release(NOW, not_before=later, error=None, counted=True)
 
-    assert released.expires_at == later // 1000 + RETENTION_S
+    assert released.expires_at == later // 1000 + UNENDED_RETENTION_S
 
 
 def test_a_job_that_kills_its_worker_every_time_ends_rejected(world: World, worker: Worker) -> None:
@@ -122,6 +132,32 @@ def test_a_stale_job_waits_until_it_can_run_alone(world: World, worker: Worker) 
     assert worker.ask(alone=False) == Stale(claim.record)
     assert stored(world) == claim.record
     assert worker.ask(alone=True) != Stale(claim.record)
+
+
+def test_a_job_whose_start_went_stale_runs_alone_until_an_attempt_ends_by_itself(world: World, worker: Worker) -> None:
+    """G5: given back unstarted, or rejected and redriven, it is still what may kill a process; a failure clears it."""
+    worker.take()
+    pass_lease(world)
+
+    given_back = worker.take().give_back(world.clock.now_ms())
+    assert (given_back.attempts, given_back.status, given_back.went_stale) == (1, Status.FAILED, 1)
+    assert worker.ask(alone=False) == Stale(given_back)
+
+    worker.take()
+    pass_lease(world)
+    worker.take()
+    pass_lease(world)
+    rejected = worker.ask()
+    assert isinstance(rejected, Ended)
+    version = rejected.record.version
+    assert worker.ask(alone=False, redriven_version=version) == Stale(rejected.record)
+
+    redriven = worker.take(redriven_version=version)
+    assert (redriven.record.attempts, redriven.record.error) == (1, None)
+    now = world.clock.now_ms()
+    released = redriven.release(now, not_before=now, error="ValueError", counted=True)
+    assert released.went_stale is None
+    assert isinstance(worker.ask(alone=False), Claim)
 
 
 def test_a_redrive_starts_from_the_first_attempt_and_any_other_message_does_not(worker: Worker) -> None:
@@ -231,6 +267,7 @@ RECORDS = st.builds(
     lease_expires_at=st.none() | TIMES,
     not_before=st.none() | TIMES,
     error=st.none() | TEXTS,
+    went_stale=st.none() | st.just(1),
 )
 REQUESTS = st.builds(
     request_of,
@@ -252,6 +289,7 @@ def test_a_decision_keeps_every_promise(record: Record, request: Request) -> Non
     assert isinstance(decision, ANSWERS)
     writes = isinstance(decision, TakeOver | Exhausted | Hold)
     at_most_once = record.semantics is Semantics.AT_MOST_ONCE
+    either = at_most_once or request.semantics is Semantics.AT_MOST_ONCE
     lease = None if record.lease_expires_at is None else record.lease_expires_at + request.skew_ms
     clash = {request.fingerprint, record.payload_fingerprint} == {"f-1", "f-2"}
     assert isinstance(decision, KeyReuse) is clash
@@ -259,17 +297,18 @@ def test_a_decision_keeps_every_promise(record: Record, request: Request) -> Non
         assert record.status not in (Status.COMPLETED, Status.UNCERTAIN), "G3, G9: what ended is not run again"
         assert record.status is not Status.PROCESSING or lease is None or lease <= NOW, "G1: a live lease"
         assert record.status is not Status.FAILED or (record.not_before or 0) <= NOW, "a back-off is kept by everybody"
-    if record.status is Status.PROCESSING and at_most_once:
+    if record.status is Status.PROCESSING and either:
         assert isinstance(decision, Busy | Hold | KeyReuse), "G9: never started twice"
     if isinstance(decision, Hold):
-        assert at_most_once
+        assert either
         assert record.status is Status.PROCESSING
     if isinstance(decision, TakeOver) and record.status is Status.REJECTED:
         assert (request.redriven_version, decision.attempt) == (record.version, 1), "only for its own copy"
         assert not at_most_once, "G9: a redrive starts no at-most-once job"
     elif isinstance(decision, TakeOver):
         assert decision.attempt == record.attempts + 1 <= request.max_attempts, "attempts are bounded"
-        assert record.status is not Status.PROCESSING or request.alone, "G5: a stale job runs alone"
+    if isinstance(decision, TakeOver):
+        assert not record.may_kill or request.alone, "G5: a job whose last start went stale runs alone"
     if isinstance(decision, Stale):
         assert not request.alone, "alone, a stale job is decided"
     if isinstance(decision, Exhausted):

@@ -12,7 +12,7 @@ import pytest
 from kit.clock import FakeLambdaContext
 from kit.sqs import FakeSqs, SpiedRuntime
 from kit.world import event_of, kept
-from onceq import Context, job
+from onceq import Context, Reject, Snooze, job
 from onceq.errors import ConditionFailed, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -223,6 +223,44 @@ def test_a_fault_of_the_framework_is_a_kept_record_with_a_trace(world: World) ->
     assert [fault["message_id"] for fault in sorted(faults, key=str)]
     assert any("ZeroDivisionError" in fault.get("trace", "") for fault in faults)
     assert sqs.requests == []
+
+
+class _ForgetfulRuntime(SpiedRuntime):
+    """The table takes claims, and no end of an attempt."""
+
+    def store(self, deadline: Deadline) -> Any:
+        inner = super().store(deadline)
+
+        class Forgetful(type(inner)):  # type: ignore[misc]  # a store whose class is read at run time
+            def complete(self, held: Any, **_: Any) -> Any:
+                raise StoreUnavailable
+
+            release = reject = hold = complete
+
+        return Forgetful(inner.dynamodb, inner.table, deadline)
+
+
+@pytest.mark.parametrize("error", [None, ConnectionError(), Reject("no"), Snooze(5)], ids=lambda e: type(e).__name__)
+def test_an_end_that_cannot_be_recorded_keeps_the_message_and_leaves_the_claim(
+    world: World, error: Exception | None
+) -> None:
+    """G4, G12: never acknowledged as done: the claim stays leased, and an effect that is not recorded is said."""
+
+    @job("act")
+    def act(payload: dict[str, Any]) -> None:
+        if error is not None:
+            raise error
+
+    sqs = FakeSqs()
+    message = world.message("act")
+    app = world.app(act, runtime=_ForgetfulRuntime(world.runtime, sqs))
+
+    assert kept(app.consumer(event_of(message), FakeLambdaContext())) == [message["messageId"]]
+    record = world.record("act", "k-1")
+    assert record is not None
+    assert (record.status, record.version) == ("processing", 1)
+    assert sqs.requests == []
+    assert ("effect.not_recorded" in world.names()) == (error is None)
 
 
 @pytest.mark.parametrize("concurrency", [1, 3, 10])

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kit.claims import NOW, RETENTION_S, SKEW_MS, Worker, record_of, request_of
 
+from kit.claims import NOW, RETENTION_S, SKEW_MS, Worker, pass_lease, record_of, request_of
 from onceq.claim import Claim, decide
 from onceq.clock import OpenDeadline
-from onceq.decision import Stale, TakeOver
+from onceq.decision import UNENDED_RETENTION_S, Ended, Hold, Stale, TakeOver
 from onceq.errors import ClaimLost
 from onceq.record import Semantics, Status
 from onceq.store import Refused
 
 if TYPE_CHECKING:
     from kit.world import World
-
     from onceq.record import Record
 
 
@@ -45,28 +44,81 @@ def test_a_processing_record_without_a_lease_is_stale() -> None:
     assert decide(record, request_of(alone=True), NOW) == TakeOver(record.attempts + 1)
 
 
-@pytest.mark.parametrize("waited", [0, -60_000], ids=["now", "a back-off that has passed"])
-def test_a_record_is_kept_for_its_retention_from_its_end_on(worker: Worker, waited: int) -> None:
-    """G3: the retention counts from the end of the attempt, however it ended."""
+@pytest.mark.parametrize("waited", [0, -60_000, 60_000], ids=["now", "a back-off that has passed", "a back-off"])
+def test_a_record_is_kept_from_its_end_on(worker: Worker, waited: int) -> None:
+    """G3, G6: the retention counts from the end of the attempt; what goes on is kept while its message may come."""
     later = NOW + 7_000
-    ends = {
-        "complete": lambda claim: claim.complete(later, "1"),
-        "release": lambda claim: claim.release(later, not_before=later + waited, error=None, counted=True),
-        "reject": lambda claim: claim.reject(later, error="no"),
-    }
 
-    kept = {name: end(worker.take(name)).expires_at for name, end in ends.items()}
+    completed = worker.take("one").complete(later, "1")
+    rejected = worker.take("two").reject(later, error="no")
+    released = worker.take("three").release(later, not_before=later + waited, error=None, counted=True)
 
-    assert kept == dict.fromkeys(ends, later // 1000 + RETENTION_S)
+    assert completed.expires_at == rejected.expires_at == later // 1000 + RETENTION_S
+    assert released.expires_at == (later + max(0, waited)) // 1000 + UNENDED_RETENTION_S
+
+
+def test_a_job_that_has_not_ended_is_kept_for_a_longer_retention_too(worker: Worker) -> None:
+    """G6: where ended jobs are kept longer than a message lives, one that has not ended is kept as long."""
+    claim = worker.take(retention_s=UNENDED_RETENTION_S + 5)
+
+    assert claim.record.expires_at == NOW // 1000 + UNENDED_RETENTION_S + 5
 
 
 def test_the_record_remembers_that_a_job_starts_at_most_once(worker: Worker) -> None:
-    """G9: what may happen to a job stands in its record, from its first claim on and through a take-over."""
+    """G9: what may happen to a job stands in its record, by its latest claim, and such a record is never forgotten."""
     first = worker.take(semantics=Semantics.AT_MOST_ONCE)
     released = first.release(NOW, not_before=NOW, error=None, counted=True)
-    second = worker.take()
 
-    assert {first.record.semantics, released.semantics, second.record.semantics} == {Semantics.AT_MOST_ONCE}
+    assert (first.record.semantics, first.record.expires_at) == (Semantics.AT_MOST_ONCE, None)
+    assert (released.semantics, released.expires_at) == (Semantics.AT_MOST_ONCE, None)
+    assert worker.take().record.semantics is Semantics.AT_LEAST_ONCE
+
+
+@pytest.mark.parametrize(
+    ("recorded", "asked"),
+    [(Semantics.AT_MOST_ONCE, Semantics.AT_LEAST_ONCE), (Semantics.AT_LEAST_ONCE, Semantics.AT_MOST_ONCE)],
+)
+def test_an_at_most_once_job_is_held_by_what_its_record_or_its_job_type_says(
+    recorded: Semantics, asked: Semantics
+) -> None:
+    """G9: a release that changes ``semantics=`` does not start a job whose effect may have happened."""
+    stale = record_of(lease_expires_at=NOW - SKEW_MS, semantics=recorded)
+
+    assert decide(stale, request_of(semantics=asked, alone=True), NOW) == Hold()
+
+
+def test_a_job_that_was_given_back_unstarted_may_still_kill(world: World, worker: Worker) -> None:
+    """G5: it went stale, was taken over and not started: nothing is known of it yet, so it runs alone again."""
+    worker.take()
+    pass_lease(world)
+    given_back = worker.take().give_back(world.clock.now_ms())
+
+    assert (given_back.status, given_back.attempts) == (Status.FAILED, 1)
+    assert worker.ask(alone=False) == Stale(given_back)
+    assert worker.take().record.attempts == 2
+
+
+def test_an_attempt_that_ends_by_itself_clears_that_the_job_may_kill(world: World, worker: Worker) -> None:
+    """G5: the attempt after the stale one failed and killed nobody, so the next one runs beside others."""
+    worker.take()
+    pass_lease(world)
+    now = world.clock.now_ms()
+    worker.take().release(now, not_before=now, error="ValueError", counted=True)
+
+    assert isinstance(worker.ask(alone=False), Claim)
+
+
+def test_a_job_that_was_rejected_since_it_kills_runs_alone_when_it_is_redriven(world: World, worker: Worker) -> None:
+    """G5: nobody knows whether the job was mended: its redrive runs alone too, and begins without the old error."""
+    worker.take(max_attempts=1)
+    pass_lease(world)
+    ended = worker.ask(max_attempts=1)
+    assert isinstance(ended, Ended)
+    version = ended.record.version
+
+    assert worker.ask(redriven_version=version, alone=False) == Stale(ended.record)
+    redriven = worker.take(redriven_version=version)
+    assert (redriven.record.attempts, redriven.record.error) == (1, None)
 
 
 @dataclass
@@ -98,7 +150,7 @@ class _SlowStore:
 def test_one_write_of_a_claim_waits_for_another() -> None:
     """Section 6: a renewal under way keeps the end waiting, which then follows the version that it left."""
     store = _SlowStore(threading.Event(), threading.Event())
-    claim = Claim(store, record_of(version=4), previous=None, retention_s=9)  # type: ignore[arg-type]  # stands in
+    claim = Claim(store, record_of(version=4), request_of(), previous=None)  # type: ignore[arg-type]  # stands in
 
     with ThreadPoolExecutor(2) as pool:
         renewal = pool.submit(claim.renew, NOW + SKEW_MS)
@@ -126,7 +178,7 @@ def test_only_a_later_version_is_an_earlier_write_of_ours(version: int, asked: i
     """G11: a refusal that shows what we follow already shows no write of ours; nothing is sent again for it."""
     seen = record_of(version=version)
     store = _RefusingStore(seen)
-    claim = Claim(store, record_of(version=4), previous=None, retention_s=9)  # type: ignore[arg-type]  # stands in
+    claim = Claim(store, record_of(version=4), request_of(), previous=None)  # type: ignore[arg-type]  # stands in
 
     with pytest.raises(ClaimLost) as lost:
         claim.renew(NOW)

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from kit.claims import Worker, pass_lease
 from kit.clock import FakeLambdaContext, FrozenClock
-from kit.seams import SimulatedCrash
+from kit.seams import Seams, SimulatedCrash
 from kit.sqs import FakeSqs, SpiedRuntime
 from kit.world import event_of, kept
-
 from onceq import Context, Reject, job
 from onceq import outcome as ends
 from onceq.attempt import LONGEST_LIFE_SECONDS, renewing
 from onceq.clock import OpenDeadline
 from onceq.errors import StoreUnavailable
 from onceq.job_type import JobType
+from onceq.message import join_key
 from onceq.queue import Queue
 from onceq.record import Semantics, Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kit.seams import When
     from kit.world import World
-
     from onceq.claim import Claim
 
 
@@ -50,6 +52,66 @@ def test_an_at_most_once_job_whose_claimant_died_is_held(world: World) -> None:
     assert record is not None
     assert (runs, record.status) == ([1], Status.UNCERTAIN)
     assert [copy["note"]["reason"] for copy in world.dead_letters()] == ["uncertain"]
+    assert [name for name in world.names() if name in ("job.held", "job.rejected")] == ["job.held"]
+
+
+@pytest.mark.parametrize("concurrency", [2, 3])
+def test_more_jobs_than_threads_wait_for_a_thread(world: World, concurrency: int) -> None:
+    """ONCEQ_CONCURRENCY bounds the jobs at once, also when many more are ready and each takes its time."""
+    lock, crowd = threading.Lock(), threading.Event()
+    running, most = 0, 0
+
+    def run(payload: dict[str, Any]) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+            if running > concurrency:
+                crowd.set()
+        # Time enough for one too many to come, if nothing keeps it out.
+        crowd.wait(0.1)
+        with lock:
+            running -= 1
+
+    world.runtime._given = replace(world.settings, concurrency=concurrency)
+    batch = [world.message("act", key=str(number)) for number in range(concurrency * 3)]
+
+    assert kept(world.app(JobType(run, "act")).consumer(event_of(*batch))) == []
+    assert most == concurrency
+
+
+def test_a_message_of_another_releases_queue_is_not_copied_anywhere(world: World) -> None:
+    """G4: a queue that is not in the settings has no dead-letter queue here: the message is kept, and no copy tried."""
+    message = world.message("act", queue="SomebodyElses")
+
+    @job("act")
+    def act(payload: dict[str, Any]) -> None: ...
+
+    answer = world.app(act).consumer(event_of(message), FakeLambdaContext())
+
+    assert kept(answer) == [message["messageId"]]
+    assert [name for name in world.names() if name.startswith(("message.", "copy."))] == ["message.unserved"]
+
+
+def test_a_claim_slower_than_its_lease_starts_nothing(world: World) -> None:
+    """G1: outside Lambda a claim may take longer than its lease holds; by then somebody else may run the job."""
+    runs: list[str] = []
+
+    @job("act", max_duration=20)
+    def act(payload: dict[str, Any]) -> None:
+        runs.append("run")
+
+    def watch(method: str, when: When) -> None:
+        if (method, when) == ("claim", "after"):
+            world.clock.advance(20)
+
+    app = world.app(act, runtime=Seams(watch=watch).process(world.runtime))
+    message = world.message("act")
+
+    assert kept(app.consumer(event_of(message))) == [message["messageId"]]
+    record = world.record(act, "k-1")
+    assert record is not None
+    assert (runs, record.status, record.attempts) == ([], Status.FAILED, 0)
 
 
 def test_a_signal_passes_the_job_and_its_end(world: World) -> None:
@@ -202,7 +264,11 @@ def test_duplicates_that_wait_come_back_a_little_apart(world: World) -> None:
     worker, _ = _claim(world)
     sqs = FakeSqs()
     world.tokens.uniform = uniform  # type: ignore[method-assign]
-    app = world.app(JobType(lambda payload: None, "pay", fingerprint=None), runtime=SpiedRuntime(world.runtime, sqs))
+
+    @job("pay", fingerprint=None)
+    def pay(payload: dict[str, Any]) -> None: ...
+
+    app = world.app(pay, runtime=SpiedRuntime(world.runtime, sqs))
     message = world.message("pay")
 
     assert kept(app.consumer(event_of(message), FakeLambdaContext())) == [message["messageId"]]
@@ -224,9 +290,20 @@ def test_a_wait_that_is_over_is_no_wait() -> None:
 def test_an_entry_that_fails_to_the_end_is_named_beside_one_that_was_refused(world: World) -> None:
     """G4: neither the sender's fault nor the one that never passed is taken for sent."""
     faults = {"a": {"Code": "Bad", "SenderFault": True}, "b": {"Code": "InternalError", "SenderFault": False}}
-    sqs = FakeSqs(lambda operation, entry: faults.get(entry["MessageBody"]))
+
+    def fail(operation: str, entry: dict[str, Any]) -> dict[str, Any] | None:
+        return faults.get(entry["MessageBody"])
+
+    sqs = FakeSqs(fail)
     queue = Queue(world.clock, world.tokens, OpenDeadline(), client=sqs)
 
     sent, failed = queue.send_batch("url", [{"Id": body, "MessageBody": body} for body in "abc"])
 
     assert (list(sent), sorted(failed)) == (["c"], ["a", "b"])
+
+
+def test_parts_with_a_separator_inside_make_a_key_of_their_own() -> None:
+    """The parts of a key never run into each other, whatever stands in them."""
+    keys = [("a", "b"), ("a:b",), ("a%3Ab",), ("a:", "b"), ("a", ":b")]
+
+    assert len({join_key(*parts) for parts in keys}) == len(keys)

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from kit.clock import FakeLambdaContext
 from kit.delivery import Poller, peek
 from kit.seams import OneRenewalClock, Seams, SimulatedCrash
 from kit.world import queue_settings
@@ -378,6 +379,24 @@ def renewed(scene: Scene) -> Expected:
 
     scene.seams.watch = watch
     scene.context = None
+    scene.serve(charge)
+    scene.insist(lambda app: app.enqueue(charge, {}, key=key))
+    scene.until_quiet()
+    return Expected({key: "completed"}, {key})
+
+
+def given_back(scene: Scene) -> Expected:
+    """A job whose time runs short while it is claimed: it is given back as never started."""
+    charge, key, short, context = charging(scene, max_attempts=3), scene.key(), _once(), FakeLambdaContext()
+
+    def watch(method: str, when: When) -> None:
+        if method == "receive":
+            context.remaining_ms = 60_000
+        if (method, when) == ("claim", "after") and next(short):
+            context.remaining_ms = 0
+
+    scene.seams.watch = watch
+    scene.context = context
     scene.serve(charge)
     scene.insist(lambda app: app.enqueue(charge, {}, key=key))
     scene.until_quiet()

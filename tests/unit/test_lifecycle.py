@@ -68,11 +68,13 @@ ROWS: dict[str, dict[str, Any] | None] = {
     "processing, stale, at most once": AT_MOST_ONCE,
     "failed, waiting": FAILED | {"not_before": NOW + 1},
     "failed, due": FAILED | {"not_before": NOW},
+    "failed, given back after going stale": FAILED | {"not_before": NOW, "went_stale": 1},
     "failed, attempts used up": FAILED | {"not_before": NOW, "attempts": MAX_ATTEMPTS},
     "failed, past retention": FAILED | {"not_before": NOW - 1} | OVER,
     "completed": COMPLETED | {"expires_at": NOW // 1000 + 1},
     "completed, past retention": COMPLETED | OVER,
     "rejected": REJECTED | {"expires_at": NOW // 1000 + 1},
+    "rejected, last start went stale": REJECTED | {"went_stale": 1},
     "rejected, at most once": REJECTED | AT_MOST_ONCE,
     "rejected, past retention": REJECTED | OVER,
     "uncertain": AT_MOST_ONCE
@@ -121,8 +123,9 @@ def put(world: World, record: Record | None) -> Store:
 
 def expected_decision(cell: str, record: Record, *, alone: bool) -> decisions.Decision:
     """Translate the words of a cell; words that are not known fail."""
-    if cell == "take over, alone":
-        return decisions.TakeOver(record.attempts + 1) if alone else decisions.Stale(record)
+    where_alone = cell.removesuffix(", alone")
+    if where_alone != cell:
+        return expected_decision(where_alone, record, alone=alone) if alone else decisions.Stale(record)
     known: dict[str, Callable[[], decisions.Decision]] = {
         "busy until lease and skew are over": lambda: decisions.Busy(int(record.lease_expires_at or 0) + SKEW_MS),
         "busy until `not_before`": lambda: decisions.Busy(int(record.not_before or 0)),
@@ -216,7 +219,8 @@ def own_end(store: Store, held: Record, target: Record) -> Record | Refused:
             return store.complete(held, now_ms=target.completed_at, expires_at=target.expires_at, result=target.result)
         case Status.FAILED:
             assert target.not_before is not None
-            assert target.expires_at is not None
+            if target.went_stale:
+                return store.give_back(held, now_ms=target.not_before)
             return store.release(
                 held,
                 not_before=target.not_before,
@@ -226,7 +230,13 @@ def own_end(store: Store, held: Record, target: Record) -> Record | Refused:
             )
         case Status.REJECTED:
             assert target.expires_at is not None
-            return store.reject(held, claimant=held.claimant, expires_at=target.expires_at, error=str(target.error))
+            return store.reject(
+                held,
+                claimant=held.claimant,
+                expires_at=target.expires_at,
+                error=str(target.error),
+                went_stale=target.went_stale,
+            )
         case _:
             return store.hold(held, claimant=held.claimant, error=str(target.error))
 
@@ -237,6 +247,7 @@ def every_write(store: Store, held: Record) -> dict[str, Record | Refused]:
     return {
         "complete": store.complete(held, now_ms=NOW, expires_at=later, result="1"),
         "release": store.release(held, not_before=NOW, expires_at=later, error="late", attempts=held.attempts),
+        "give_back": store.give_back(held, now_ms=NOW),
         "reject": store.reject(held, claimant=held.claimant, expires_at=later, error="late"),
         "hold": store.hold(held, claimant=held.claimant, error="late"),
         "renew": store.renew(held, lease_expires_at=NOW + 99),
@@ -281,6 +292,9 @@ def check_own_end(world: World, row: str) -> None:
         error=None,
         expires_at=NOW // 1000 + 77,
     )
+    if record.went_stale and record.status is Status.FAILED:
+        known: dict[str, Any] = {"went_stale": 1, "error": record.error, "expires_at": record.expires_at}
+        held = replace(held, attempts=record.attempts + 1, **known)
     store = put(world, held)
     first, second = own_end(store, held, record), own_end(store, held, record)
     assert first == second == store.get(BASE.pk) == record
@@ -308,13 +322,14 @@ def check_late_writes(world: World, row: str) -> None:
     ends_of_claim: list[Callable[[Claim], object]] = [
         lambda held: held.complete(NOW, "1"),
         lambda held: held.release(NOW, not_before=NOW, error="late", counted=True),
+        lambda held: held.give_back(NOW),
         lambda held: held.reject(NOW, error="late"),
         lambda held: held.hold(error="late"),
         lambda held: held.renew(NOW),
     ]
     for end in ends_of_claim:
         with pytest.raises(ClaimLost) as lost:
-            end(Claim(store, zombie, previous=None, retention_s=600))
+            end(Claim(store, zombie, request_of("Delivery", alone=True), previous=None))
         assert lost.value.seen == record
     assert store.get(BASE.pk) == record
 
