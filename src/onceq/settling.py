@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from onceq import telemetry as events
 from onceq.message import ATTRIBUTE
 from onceq.outcome import Answer, Deferred, Faulted, Outcome, answer_of
-from onceq.queue import MAX_ATTRIBUTES, MAX_BYTES, MAX_VISIBILITY, size_of
+from onceq.queue import MAX_ATTRIBUTES, MAX_BYTES, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,12 +119,12 @@ def _change_visibility(
 ) -> None:
     by_url: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for position, (delivery, answer) in enumerate(zip(deliveries, answers, strict=True)):
-        if answer.keep and answer.visible_in is not None and delivery.queue and delivery.message.receipt_handle:
+        if answer.visible_in is not None and delivery.queue and delivery.message.receipt_handle:
             by_url[delivery.queue.url].append(
                 {
                     "Id": str(position),
                     "ReceiptHandle": delivery.message.receipt_handle,
-                    "VisibilityTimeout": min(MAX_VISIBILITY, math.ceil(answer.visible_in)),
+                    "VisibilityTimeout": answer.visible_in,
                 }
             )
     for url, entries in by_url.items():

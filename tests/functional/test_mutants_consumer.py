@@ -167,7 +167,7 @@ class _Waits:
     def wait(self, event: threading.Event, seconds: float) -> bool:
         if self.waits == len(self._acts):
             self.over.set()
-            return event.wait(20)
+            return event.wait(5)
         self._acts[self.waits]()
         self.waits += 1
         self._clock.advance(self._step)
@@ -186,7 +186,7 @@ def test_a_renewal_that_is_not_answered_is_told_and_followed_by_another(world: W
     clock = _Waits(world, 1.0, [lambda: worker.client.drop("renew", times=5), lambda: None])
 
     with renewing(claim, lease_ms=9_000, clock=clock, report=told.append):  # type: ignore[arg-type]  # told this kind
-        assert clock.over.wait(20)
+        assert clock.over.wait(5)
 
     assert [type(error) for error in told] == [StoreUnavailable]
     assert claim.record.version == 2
@@ -202,7 +202,7 @@ def test_a_job_that_hangs_is_not_renewed_for_ever(world: World) -> None:
     with renewing(claim, lease_ms=9_000, clock=clock, report=lambda error: None):
         for thread in threading.enumerate():
             if thread.name.endswith("(renew)"):
-                thread.join(20)
+                thread.join(5)
 
     assert threading.active_count() <= before
     # Twice within the time, and not once after it.
