@@ -19,7 +19,6 @@ from onceq.errors import (
     IdempotencyKeyError,
     OnceqError,
     PayloadError,
-    QueueError,
     Reject,
     Retry,
     Snooze,
@@ -31,6 +30,7 @@ from onceq.powertools import PowertoolsHook
 from onceq.producer import Enqueued, Entry, Producer
 from onceq.retry import Backoff
 from onceq.settings import Settings
+from onceq.telemetry import Event
 
 __all__ = [
     "App",
@@ -42,6 +42,7 @@ __all__ = [
     "EnqueueRefused",
     "Enqueued",
     "Entry",
+    "Event",
     "IdempotencyKeyError",
     "JobStatus",
     "JobType",
@@ -49,7 +50,6 @@ __all__ = [
     "PayloadError",
     "PowertoolsHook",
     "Producer",
-    "QueueError",
     "Reject",
     "ResultNotStored",
     "Retry",

@@ -16,6 +16,7 @@ from onceq.powertools import PowertoolsHook
 from onceq.producer import Producer
 from onceq.record import Record, Status, pk_of
 from onceq.runtime import Runtime
+from onceq.store import is_free
 from onceq.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ class App:
             UnnameableRecord: If a record must be kept and has no message id.
             ConfigurationError: If the settings cannot be used; every message is kept.
         """
+        self.job_types.check_queues(self.runtime.settings.queues)
         deadline = deadline_of(context)
         executor = Executor(
             store=self.runtime.store(deadline),
@@ -162,6 +164,7 @@ class App:
             middleware=self._middleware,
             loop=self.runtime.loop,
         )
+        self._telemetry.begin(context)
         consumer = Consumer(self.job_types, self.runtime.settings, executor, self.runtime.queue(deadline))
         try:
             return consumer.consume(event)
@@ -199,17 +202,11 @@ class App:
             ConfigurationError: If the job type is not known.
             StoreError: If the claims table did not answer.
         """
-        named = self.job_types.named(job_type) if isinstance(job_type, str) else job_type
+        named = self.job_types.named(job_type if isinstance(job_type, str) else job_type.name)
         record = self.runtime.store(OpenDeadline()).get(pk_of(named.storage_name, check_key(key)))
-        if record is None or _is_over(record, self.runtime.clock.now_ms()):
+        if record is None or is_free(record, self.runtime.clock.now_ms()):
             return None
         return JobStatus.of(record)
-
-
-def _is_over(record: Record, now_ms: int) -> bool:
-    # As the store's FREE: such a record would be claimed anew.
-    ended = record.status in (Status.COMPLETED, Status.REJECTED)
-    return ended and record.expires_at is not None and record.expires_at <= now_ms // 1000
 
 
 def _time(epoch_ms: int) -> datetime:

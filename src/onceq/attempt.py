@@ -9,21 +9,42 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceq.errors import ClaimLost, Signal, StoreError
+from onceq.context import Context
+from onceq.errors import ClaimLost, JobTimedOut, Signal, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from onceq.catalogue import Job
     from onceq.claim import Claim
-    from onceq.clock import Clock
-    from onceq.context import Context
+    from onceq.clock import Clock, Deadline
+    from onceq.record import Record
 
     Middleware = Callable[[Callable[[], Any], Context, Any], Any]
 
 RENEWALS_PER_LEASE = 3
 # As long as Lambda's own longest: a job that hangs outside Lambda shows as stale in the end.
 LONGEST_LIFE_SECONDS = 900.0
+
+
+def context_of(job: Job, record: Record, *, deadline: Deadline, clock: Clock) -> Context:
+    """Return what an attempt that starts now is told.
+
+    Args:
+        job: The job.
+        record: Its record, as just claimed.
+        deadline: When the process stops.
+        clock: The time.
+    """
+    ends = clock.monotonic() + (job.job_type.max_duration or float("inf"))
+    return Context(
+        job_type=job.job_type.storage_name,
+        key=job.key,
+        attempt=record.attempts,
+        fencing_token=record.fencing_token,
+        message=job.message,
+        seconds_left=lambda: max(0.0, min(deadline.remaining(), ends - clock.monotonic())),
+    )
 
 
 def run(
@@ -67,7 +88,7 @@ def _awaited(awaitable: Any, seconds: float | None, loop: asyncio.AbstractEventL
                 return await awaitable, None
         except TimeoutError as error:
             if limit.expired():
-                return None, TimeoutError(f"cancelled after max_duration, {seconds} s")
+                return None, JobTimedOut(f"cancelled after max_duration, {seconds:g} s")
             return None, error
         except BaseException as error:  # noqa: BLE001
             return None, error

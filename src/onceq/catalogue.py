@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from onceq.message import Message, NewerEnvelope, check_key, open_envelope
 from onceq.record import pk_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,16 @@ class JobTypes:
     def __contains__(self, job_type: object) -> bool:
         """Whether this very job type is served."""
         return any(job_type is own for own in self._by_name.values())
+
+    def check_queues(self, known: Iterable[str]) -> None:
+        """Refuse a default for a queue that is not known: its messages would be refused, one by one.
+
+        Raises:
+            ConfigurationError: Naming the queue.
+        """
+        defaults = self._default if isinstance(self._default, Mapping) else {}
+        unknown = sorted(set(defaults) - set(known))
+        require(not unknown, f"default= names queues that are not in ONCEQ_QUEUES: {', '.join(unknown)}")
 
     def named(self, name: str) -> JobType[..., Any]:
         """Return the job type of that name.

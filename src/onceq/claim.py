@@ -148,13 +148,13 @@ class Claim:
     def _write(self, write: Callable[[Record], Record | Refused]) -> Record:
         with self._lock:
             if self._own.status is not Status.PROCESSING:
-                raise ClaimLost(self._own)
+                raise ClaimLost(self._own, self._own)
             answer = write(self._own)
             if isinstance(answer, Refused) and self._is_own_earlier_write(answer.seen):
                 self._own = answer.seen
                 answer = write(self._own)
             if isinstance(answer, Refused):
-                raise ClaimLost(answer.seen)
+                raise ClaimLost(answer.seen, self._own)
             self._own = answer
             return answer
 

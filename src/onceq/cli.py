@@ -6,8 +6,8 @@ folder, or to AWS where the environment names the queues and the table; ``invoke
 
 from __future__ import annotations
 
-import contextlib
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -27,7 +27,7 @@ from onceq.powertools import PowertoolsHook
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from onceq.record import Record
     from onceq.telemetry import Event
@@ -116,12 +116,17 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def _invoke(options: argparse.Namespace) -> int:
-    from onceq.dev import read_env_json, shell_environment, sources_of  # noqa: PLC0415 - only this command needs them
+    from onceq.dev import (  # noqa: PLC0415 - only this command needs them
+        read_env_json,
+        read_json,
+        shell_environment,
+        sources_of,
+    )
     from onceq.local import embedded_moto  # noqa: PLC0415
     from onceq.resources import create_resources  # noqa: PLC0415
     from onceq.template import function_environment, load_template  # noqa: PLC0415
 
-    event = _json_file(options.event)
+    event = read_json(options.event)
     template = load_template(options.template)
     shell = shell_environment(os.environ)
     with embedded_moto():
@@ -166,15 +171,15 @@ def _enqueue(options: argparse.Namespace) -> int:
     except PayloadError as error:
         message = f"--payload is not JSON: {error}"
         raise ConfigurationError(message) from error
-    with _connected():
-        sent = _app(options).enqueue(
-            options.job_type,
-            payload,
-            key=options.key,
-            delay=options.delay,
-            group=options.group,
-            queue=options.queue,
-        )
+    _connect()
+    sent = _app(options).enqueue(
+        options.job_type,
+        payload,
+        key=options.key,
+        delay=options.delay,
+        group=options.group,
+        queue=options.queue,
+    )
     if options.json:
         print(json.dumps(sent._asdict()))
     else:
@@ -183,8 +188,8 @@ def _enqueue(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
-    with _connected():
-        status = _app(options).lookup(options.job_type, options.key)
+    _connect()
+    status = _app(options).lookup(options.job_type, options.key)
     if status is None:
         return _fail(f"there is no record of {options.job_type} {options.key}", FAILED)
     if options.json:
@@ -195,12 +200,15 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _records_command(options: argparse.Namespace) -> int:
-    with _connected():
-        table_name = os.environ.get("ONCEQ_CLAIMS_TABLE", "")
-        if not table_name:
-            message = "ONCEQ_CLAIMS_TABLE is not set: name the claims table"
-            raise ConfigurationError(message)
-        found = [record for record in _records(table_name) if options.status in (None, record.status)]
+    _connect()
+    table_name = os.environ.get("ONCEQ_CLAIMS_TABLE", "")
+    if not table_name:
+        message = "ONCEQ_CLAIMS_TABLE is not set: name the claims table"
+        raise ConfigurationError(message)
+    read = _records(table_name, options.limit + 1)
+    if len(read) > options.limit:
+        print(f"onceq: the table has more than {options.limit} records: raise --limit to read them", file=sys.stderr)
+    found = [record for record in read[: options.limit] if options.status in (None, record.status)]
     if options.json:
         print(json.dumps([record_values(record) for record in found]))
     elif found:
@@ -211,14 +219,13 @@ def _records_command(options: argparse.Namespace) -> int:
 
 
 def _dlq(options: argparse.Namespace) -> int:
-    with _connected():
-        app = _app(options)
-        url = app.runtime.settings.queue(options.queue).dlq_url
-        if not url:
-            message = f"queue {options.queue!r} has no dlq_url in ONCEQ_QUEUES"
-            raise ConfigurationError(message)
-        messages = _peek(app, url)
-    letters = [letter_values(message) for message in messages]
+    _connect()
+    app = _app(options)
+    url = app.runtime.settings.queue(options.queue).dlq_url
+    if not url:
+        message = f"queue {options.queue!r} has no dlq_url in ONCEQ_QUEUES"
+        raise ConfigurationError(message)
+    letters = [letter_values(message) for message in _peek(app, url)]
     if options.json:
         print(json.dumps(letters))
     else:
@@ -264,8 +271,7 @@ def _log_to(console: ConsoleHook) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-@contextlib.contextmanager
-def _connected() -> Iterator[None]:
+def _connect() -> None:
     """Take the environment of the session in this folder, unless the shell names queues or a table itself."""
     from onceq.dev import STATE_FILE, running_session  # noqa: PLC0415 - most commands need it, importing cli does not
 
@@ -278,14 +284,13 @@ def _connected() -> Iterator[None]:
             )
             raise ConfigurationError(message)
         os.environ.update(environment)
-    yield
 
 
-def _records(table_name: str) -> list[Record]:
+def _records(table_name: str, most: int | None = None) -> list[Record]:
     from onceq.models import claims_table, records  # noqa: PLC0415 - pynamodb is not loaded for other commands
 
     model = claims_table(table_name, host=os.environ.get("AWS_ENDPOINT_URL") or None)
-    return sorted(records(model), key=lambda record: record.created_at)
+    return sorted(itertools.islice(records(model), most), key=lambda record: record.created_at)
 
 
 def _peek(app: App, url: str) -> list[dict[str, Any]]:
@@ -310,14 +315,6 @@ def _peek(app: App, url: str) -> list[dict[str, Any]]:
     ]
     queue.change_visibility_batch(url, entries)
     return messages
-
-
-def _json_file(path: str) -> Any:
-    try:
-        return json.loads(sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        message = f"{path} cannot be read as JSON: {error}"
-        raise ConfigurationError(message) from error
 
 
 def _parameters(words: Sequence[str]) -> dict[str, object]:

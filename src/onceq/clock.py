@@ -88,6 +88,10 @@ class Deadline(Protocol):
     def accepting(self) -> bool:
         """Whether another job may be started at all."""
 
+    @property
+    def total(self) -> float:
+        """The seconds there were at the beginning: a job that needs more can never start here."""
+
     def remaining(self) -> float:
         """Return the seconds left; infinite where nothing kills the process."""
 
@@ -99,8 +103,9 @@ class LambdaDeadline:
     accepting = True
 
     def __init__(self, remaining_ms: Callable[[], float]) -> None:
-        """Keep the context's ``get_remaining_time_in_millis``."""
+        """Keep the context's ``get_remaining_time_in_millis``, at the beginning of the invocation."""
         self._remaining_ms = remaining_ms
+        self.total = self.remaining()
 
     def remaining(self) -> float:
         """Return the seconds left; zero is zero and not "unknown"."""
@@ -111,6 +116,7 @@ class OpenDeadline:
     """No time-out: the local runner, which stops taking work when it is told to."""
 
     kills = False
+    total = float("inf")
 
     def __init__(self, stopping: Callable[[], bool] = lambda: False) -> None:
         """Keep the question whether the runner is stopping."""

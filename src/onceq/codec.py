@@ -102,7 +102,7 @@ def fit(value: object, type_: Any) -> Any:
         return msgspec.convert(value, type_, dec_hook=_decode_other, str_keys=True)
     except RecursionError as error:
         raise PayloadError(_reason("the payload is nested too deeply", error)) from error
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+    except Exception as error:  # a payload's own __post_init__ or validator may raise anything
         message = f"the payload does not fit: {_without_values(error)}"
         raise PayloadError(printable(message)) from error
 

@@ -22,6 +22,8 @@ _RESET = "\x1b[0m"
 _DIM = "\x1b[2m"
 _COLOURS = {logging.WARNING: "\x1b[33m", logging.ERROR: "\x1b[31m"}
 _GOOD = {"job.completed": "\x1b[32m"}
+# On Lambda the line that names the job after a time-out; to a person its end says all of it.
+_ONLY_VERBOSE = ("job.started",)
 # Said in the line's own place, or of no use to a person.
 _SAID = ("job_type", "key", "message_id", "claimant", "previous_claimant", "winner", "trace")
 _TIMES = ("until", "not_before")
@@ -46,14 +48,14 @@ class ConsoleHook:
         Args:
             label: Stands in every line, for example the worker's name.
             stream: Where to write; stdout if not given.
-            verbose: Whether to show DEBUG events too.
+            verbose: Whether to show starts and DEBUG events too.
             hidden: Names of events that are not shown.
             clock: The time.
         """
         self._label = label
         self._stream = stream or sys.stdout
         self._level = logging.DEBUG if verbose else logging.INFO
-        self._hidden = frozenset(hidden)
+        self._hidden = frozenset(hidden) if verbose else frozenset(hidden).union(_ONLY_VERBOSE)
         self._clock = clock or SystemClock()
         self._coloured = is_coloured(self._stream)
 

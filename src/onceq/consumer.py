@@ -8,7 +8,6 @@ no id fails the invocation; its neighbours are protected by their claims.
 
 from __future__ import annotations
 
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,7 +18,18 @@ from onceq.codec import printable
 from onceq.errors import MessageError, NotAnSqsEvent, Signal, UnnameableRecord
 from onceq.lanes import lanes_of
 from onceq.message import DeadLetterNote, Message
-from onceq.outcome import Faulted, GoneStale, NotStarted, Outcome, RefusedMessage, Unserved, answer_of, describe
+from onceq.outcome import (
+    Deferred,
+    Faulted,
+    GoneStale,
+    NotStarted,
+    Outcome,
+    RefusedMessage,
+    Unserved,
+    answer_of,
+    describe,
+    trace_of,
+)
 from onceq.settling import Delivery, settle
 
 if TYPE_CHECKING:
@@ -32,6 +42,8 @@ if TYPE_CHECKING:
 
 PartialBatchResponse = dict[str, list[dict[str, str]]]
 Readied = Job | Outcome
+# A stale job that found no time left behind its neighbours comes back within so long.
+APART_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,75 +98,91 @@ class Consumer:
     def _ready(self, delivery: Delivery) -> Readied:
         """Read the job, or the outcome of a message that is none. No I/O."""
         message, queue = delivery.message, delivery.queue
-        telemetry = self.executor.telemetry
         if queue is None:
-            reason = f"queue {message.source_arn!r} is not in ONCEQ_QUEUES"
-            telemetry.emit(events.MessageUnserved(message_id=message.message_id, reason=printable(reason)))
-            return Unserved(reason)
+            return Unserved(printable(f"queue {message.source_arn!r} is not in ONCEQ_QUEUES"))
         try:
             job = self.job_types.job_of(message, queue=queue.name, max_hops=self.settings.max_hops)
         except MessageError as error:
-            telemetry.emit(events.MessageRefused(message_id=message.message_id, reason=str(error)))
             return RefusedMessage(DeadLetterNote(str(error)))
         except Signal:
             raise
         except BaseException as error:  # noqa: BLE001 - a fault here, or a SystemExit of a key function, is that record's
             return self._faulted(message, error)
-        if isinstance(job, UnknownJob):
-            telemetry.emit(events.MessageUnserved(message_id=message.message_id, reason=job.reason))
-            return Unserved(job.reason)
-        return job
+        return Unserved(job.reason) if isinstance(job, UnknownJob) else job
 
     def _run(self, deliveries: Sequence[Delivery], readied: Sequence[Readied]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
+        batch = [(delivery.message, ready) for delivery, ready in zip(deliveries, readied, strict=True)]
         lanes = lanes_of([_shared(delivery, ready) for delivery, ready in zip(deliveries, readied, strict=True)])
         workers = min(self.settings.concurrency, len(lanes))
         if len(lanes) == 1:
-            self._walk(lanes[0], readied, outcomes, alone=True)
+            self._walk(lanes[0], batch, outcomes, alone=True)
             halts = []
         elif workers == 1:
-            halts = [self._walk(lane, readied, outcomes, alone=False) for lane in lanes]
+            halts = [self._walk(lane, batch, outcomes, alone=False) for lane in lanes]
         else:
             # Leaving the block waits for every lane: nothing runs on when the answer is given.
             with ThreadPoolExecutor(workers, thread_name_prefix="onceq") as pool:
-                halts = list(pool.map(lambda lane: self._walk(lane, readied, outcomes, alone=False), lanes))
+                halts = list(pool.map(lambda lane: self._walk(lane, batch, outcomes, alone=False), lanes))
         # Fewest attempts first: of several that died together the innocent ones get away before the killer runs.
         for _, lane in sorted((halt for halt in halts if halt is not None), key=lambda halt: halt[0]):
-            self._walk(lane, readied, outcomes, alone=True)
+            self._walk(lane, batch, outcomes, alone=True)
+            if isinstance(outcomes[lane[0]], NotStarted):
+                # Apart from its neighbours, who are visible at once, and so with the time of an invocation of its own.
+                apart_ms = self.executor.tokens.uniform(0, APART_SECONDS) * 1000
+                outcomes[lane[0]] = Deferred(self.executor.clock.now_ms() + int(apart_ms))
         return [outcomes[position] for position in range(len(readied))]
 
     def _walk(
-        self, lane: Sequence[int], readied: Sequence[Readied], outcomes: dict[int, Outcome], *, alone: bool
+        self,
+        lane: Sequence[int],
+        batch: Sequence[tuple[Message, Readied]],
+        outcomes: dict[int, Outcome],
+        *,
+        alone: bool,
     ) -> tuple[int, Sequence[int]] | None:
         """Run a lane in order; return attempts and rest where it stands before a stale job that must run alone."""
         stopped = False
         for number, position in enumerate(lane):
+            message, ready = batch[position]
             if stopped:
-                outcomes[position] = NotStarted("an earlier message of its lane is kept")
+                outcomes[position] = self._stopped(message, ready)
                 continue
-            outcome = self._outcome(readied[position], alone=alone)
+            outcome = self._outcome(message, ready, alone=alone)
             if isinstance(outcome, GoneStale):
                 return outcome.attempts, lane[number:]
             outcomes[position] = outcome
             stopped = answer_of(outcome, 0, 0).keep
         return None
 
-    def _outcome(self, ready: Readied, *, alone: bool) -> Outcome | GoneStale:
-        if not isinstance(ready, Job):
-            return ready
-        try:
-            return self.executor.execute(ready, alone=alone)
-        except Signal:
-            raise
-        except BaseException as error:  # noqa: BLE001 - as above
-            return self._faulted(ready.message, error)
+    def _outcome(self, message: Message, ready: Readied, *, alone: bool) -> Outcome | GoneStale:
+        if isinstance(ready, Job):
+            try:
+                return self.executor.execute(ready, alone=alone)
+            except Signal:
+                raise
+            except BaseException as error:  # noqa: BLE001 - as above
+                return self._faulted(message, error)
+        # Told only now: a message whose lane has stopped is neither refused nor unserved yet.
+        if isinstance(ready, RefusedMessage):
+            self._emit(events.MessageRefused(message_id=message.message_id, reason=ready.note.reason))
+        elif isinstance(ready, Unserved):
+            self._emit(events.MessageUnserved(message_id=message.message_id, reason=ready.reason))
+        return ready
+
+    def _stopped(self, message: Message, ready: Readied) -> Outcome:
+        reason = "an earlier message of its lane is kept"
+        if isinstance(ready, Job):
+            name, key = ready.job_type.name, ready.key
+            self._emit(events.JobNotStarted(job_type=name, key=key, message_id=message.message_id, reason=reason))
+        return NotStarted(reason)
+
+    def _emit(self, event: events.Event) -> None:
+        self.executor.telemetry.emit(event)
 
     def _faulted(self, message: Message, error: BaseException) -> Outcome:
-        trace = "".join(traceback.format_exception(error, limit=-8))
         reason = f"a fault of the framework: {describe(error)}"
-        self.executor.telemetry.emit(
-            events.MessageFaulted(message_id=message.message_id, reason=reason, trace=printable(trace, 4_000))
-        )
+        self._emit(events.MessageFaulted(message_id=message.message_id, reason=reason, trace=trace_of(error)))
         return Faulted(reason)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceq.clock import SystemClock
 from onceq.errors import ConfigurationError
-from onceq.local import AWS_VARIABLES, MotoServer, child_environment
+from onceq.local import AWS_VARIABLES, MotoServer, child_environment, replaced_environment
 from onceq.resources import Resources, create_resources
 from onceq.settings import PREFIX, Settings
 from onceq.template import FUNCTION_TYPES, function_environment, load_template
@@ -73,6 +73,19 @@ def sources_of(template: Template, resources: Resources) -> list[Source]:
     return sources
 
 
+def read_json(path: str) -> Any:
+    """Read a JSON file, or stdin where the path is ``-``.
+
+    Raises:
+        ConfigurationError: If it cannot be read.
+    """
+    try:
+        return json.loads(sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        message = f"{path} cannot be read as JSON: {error}"
+        raise ConfigurationError(message) from error
+
+
 def read_env_json(path: str | None) -> dict[str, Any]:
     """Read SAM's ``env.json``; without a path the one in this folder, if there is one.
 
@@ -81,14 +94,10 @@ def read_env_json(path: str | None) -> dict[str, Any]:
     """
     if path is None and not Path("env.json").exists():
         return {}
-    file = Path(path or "env.json")
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        message = f"{file} cannot be read: {error}"
-        raise ConfigurationError(message) from error
+    path = path or "env.json"
+    value = read_json(path)
     if not isinstance(value, dict):
-        message = f"{file} must hold an object, as for `sam local invoke --env-vars`"
+        message = f"{path} must hold an object, as for `sam local invoke --env-vars`"
         raise ConfigurationError(message)
     return value
 
@@ -237,7 +246,7 @@ def session(
     with ExitStack() as stack:
         server = stack.enter_context(MotoServer())
         local = AWS_VARIABLES | {"AWS_ENDPOINT_URL": server.endpoint}
-        stack.enter_context(_environment(_base(shell) | local))
+        stack.enter_context(replaced_environment(_base(shell) | local))
         resources = create_resources(
             template, parameters=endpoint_parameters(template, parameters or {}, server.endpoint)
         )
@@ -282,26 +291,19 @@ def _base(shell: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _state_file(state: Mapping[str, Any]) -> Iterator[None]:
+    # For this user alone: the variables of env.json stand in it, secrets too.
     STATE_FILE.parent.mkdir(exist_ok=True)
+    STATE_FILE.parent.chmod(0o700)
     # The folder ignores itself, whatever the repository's own .gitignore says.
     (STATE_FILE.parent / ".gitignore").write_text("*\n", encoding="utf-8")
-    STATE_FILE.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
+    # One that was left behind would keep its own mode.
+    STATE_FILE.unlink(missing_ok=True)
+    with os.fdopen(os.open(STATE_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(json.dumps(state, indent=2) + "\n")
     try:
         yield
     finally:
         STATE_FILE.unlink(missing_ok=True)
-
-
-@contextmanager
-def _environment(environ: Mapping[str, str]) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.clear()
-    os.environ.update(environ)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _ended(code: int) -> str:

@@ -15,6 +15,7 @@ The families, and who meets them::
     ├── StoreError                  the claims table did not take a request
     │   └── StoreUnavailable        ... for reasons that pass: the outcome of the request is unknown
     ├── ConditionFailed             a conditional write was refused (store.py turns it into a value)
+    ├── JobTimedOut                 an ``async def`` job was cancelled at its ``max_duration``
     └── QueueError                  SQS refused a request
         └── QueueUnavailable        ... or did not answer in time
     JobControl                      what a job raises to say how its attempt ends
@@ -82,6 +83,8 @@ class EnqueueRefused(OnceqError):
 class EnqueueFailed(OnceqError):
     """Some entries could not be sent: send those in ``failed`` again with the same keys.
 
+    The entries carry the keys that were stamped on them, so that sending one again is the same job.
+
     Attributes:
         sent: What was sent, as ``(entry, Enqueued)`` pairs.
         failed: What was not sent, as ``(entry, reason)`` pairs.
@@ -114,6 +117,13 @@ class ConditionFailed(OnceqError):
         """Keep the old item."""
         self.item = item
         super().__init__()
+
+
+class JobTimedOut(OnceqError):
+    """An ``async def`` job was cancelled at its ``max_duration``: the attempt failed, and is retried.
+
+    No ``TimeoutError``, so that ``reject=(TimeoutError,)``, said of a job's own calls, does not make it permanent.
+    """
 
 
 class QueueError(OnceqError):
@@ -196,12 +206,14 @@ class ClaimLost(Signal):
     A ``BaseException``, because a job that catches ``Exception`` around its effects must still stop.
 
     Attributes:
-        seen: The record as it stands now (``onceq.store.Record``), or ``None`` if it is gone.
+        seen: The record as it stands now (``onceq.record.Record``), or ``None`` if it is gone.
+        own: The record as the loser last wrote it, or ``None`` where that is not told.
     """
 
-    def __init__(self, seen: Any = None) -> None:
-        """Keep the record that was seen."""
+    def __init__(self, seen: Any = None, own: Any = None) -> None:
+        """Keep both records."""
         self.seen = seen
+        self.own = own
         super().__init__("the claim was taken over by another claimant")
 
 

@@ -17,15 +17,14 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from onceq import claim as claims
 from onceq import decision as decisions
 from onceq import outcome as ends
 from onceq import telemetry as events
-from onceq.attempt import renewing, run
+from onceq.attempt import context_of, renewing, run
 from onceq.codec import ResultNotStored, decode, encode_result
-from onceq.context import Context
 from onceq.decision import Request
 from onceq.errors import ClaimLost, StoreError
 from onceq.message import DeadLetterNote
@@ -51,6 +50,13 @@ LEAST_SECONDS = 5.0
 LEASE_MARGIN_MS = 1_000
 # Outside Lambda nothing kills the process: the lease is short and renewed, but not for ever, so a hung job shows.
 OPEN_LEASE_SECONDS = 30.0
+LEAST_LEASE = 2 / 3
+
+
+class _Ran(NamedTuple):
+    value: object
+    error: BaseException | None
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ class Executor:
         Raises:
             Signal: One that is not ours to handle.
         """
+        if self._need(job) > self.deadline.total:
+            return self._never_starts(job)
         if not self._may_start(job):
             return self._not_started(job)
         lease_ms = self._lease_ms(job)
@@ -93,25 +101,30 @@ class Executor:
             # Nothing ran: the message is kept, and the next delivery decides by the record.
             return self._faulted(job, str(error))
         except ClaimLost as lost:
-            return self._lost(job, lost.seen)
+            return self._lost(job, lost)
 
     def _run(self, job: Job, claim: claims.Claim, lease_ms: int) -> Outcome:
         self._emit_claimed(job, claim)
-        record, started = claim.record, self.clock.monotonic()
-        # The claim may have been slow: too little time is left, or its lease has passed before the job began.
-        if not self._may_start(job) or self.clock.now_ms() >= (record.lease_expires_at or 0):
+        record = claim.record
+        if not self._may_start(job):
             claim.give_back(self.clock.now_ms())
             return self._not_started(job)
+        if not self.deadline.kills and self._lease_left(record) < lease_ms * LEAST_LEASE:
+            # The claim was slow. The first renewal comes after a third of a lease, which must still hold by then.
+            claim.renew(self.clock.now_ms() + lease_ms)
         self._emit(events.JobStarted, job, record, payload=self._shown(job))
+        started = self.clock.monotonic()
+        context = context_of(job, record, deadline=self.deadline, clock=self.clock)
         with self._leased(job, claim, lease_ms):
-            value, error = run(job, self._context(job, record, started), self.middleware, self.loop)
-        seconds = round(self.clock.monotonic() - started, 3)
+            value, error = run(job, context, self.middleware, self.loop)
+        ran = _Ran(value, error, round(self.clock.monotonic() - started, 3))
         limit = job.job_type.max_duration
-        if limit is not None and seconds > limit:
-            self._emit(events.JobOverran, job, record, seconds=seconds, max_duration=limit)
-        end = ends.end_of(error, job.job_type, record.attempts, self.clock.now_ms(), self.tokens.uniform)
+        if limit is not None and ran.seconds > limit:
+            self._emit(events.JobOverran, job, record, seconds=ran.seconds, max_duration=limit)
+        now_ms, kept_until = self.clock.now_ms(), job.message.kept_until
+        end = ends.end_of(error, job.job_type, record.attempts, now_ms, self.tokens.uniform, kept_until=kept_until)
         try:
-            return self._end(job, claim, end, value, seconds)
+            return self._end(job, claim, end, ran)
         except StoreError as fault:
             # The claim is left leased: it goes stale, and the next delivery takes the job over.
             if isinstance(end, ends.Complete):
@@ -119,20 +132,21 @@ class Executor:
             said = "the job returned" if error is None else ends.describe(error)
             return self._faulted(job, f"{said}, and it is not known to be recorded: {fault}")
 
-    def _end(self, job: Job, claim: claims.Claim, end: ends.End, value: object, seconds: float) -> Outcome:
-        now_ms = self.clock.now_ms()
+    def _end(self, job: Job, claim: claims.Claim, end: ends.End, ran: _Ran) -> Outcome:
+        now_ms, trace = self.clock.now_ms(), ends.trace_of(ran.error)
         match end:
             case ends.Complete():
                 # Encoded before the write: what cannot be stored must not leave the effect unrecorded (G10).
-                result = encode_result(value, self.settings.result_limit)
+                result = encode_result(ran.value, self.settings.result_limit)
                 record = claim.complete(now_ms, result)
                 if isinstance(result, ResultNotStored):
                     self._emit(events.ResultWasNotStored, job, record, reason=result.reason)
-                self._emit(events.JobCompleted, job, record, seconds=seconds)
+                self._emit(events.JobCompleted, job, record, seconds=ran.seconds)
                 return ends.Completed(result_of(record))
             case ends.Release(not_before, error, counted):
                 record = claim.release(now_ms, not_before=not_before, error=error, counted=counted)
-                self._emit(events.JobReleased, job, record, not_before=not_before, error=error, counted=counted)
+                known = {"not_before": not_before, "error": error, "counted": counted, "trace": trace}
+                self._emit(events.JobReleased, job, record, **known)
                 return ends.Released(not_before)
             case ends.RejectFor(reason):
                 record = claim.reject(now_ms, error=reason)
@@ -140,7 +154,7 @@ class Executor:
                 record = claim.hold(error=reason)
             case _:
                 assert_never(end)
-        return self._ended(job, record, before=False)
+        return self._ended(job, record, before=False, trace=trace)
 
     def _settled(self, job: Job, decision: decisions.Settled) -> Outcome | GoneStale:
         match decision:
@@ -163,7 +177,7 @@ class Executor:
             case _:
                 assert_never(decision)
 
-    def _ended(self, job: Job, record: Record, *, before: bool) -> Outcome:
+    def _ended(self, job: Job, record: Record, *, before: bool, trace: str | None = None) -> Outcome:
         note = DeadLetterNote(
             reason=str(record.status),
             error=record.error or "",
@@ -173,20 +187,26 @@ class Executor:
             version=record.version,
         )
         if record.status is Status.UNCERTAIN:
-            self._emit(events.JobHeld, job, record, reason=note.error, before=before)
+            self._emit(events.JobHeld, job, record, reason=note.error, before=before, trace=trace)
             return ends.Uncertain(note)
-        self._emit(events.JobRejected, job, record, reason=note.error, before=before)
+        self._emit(events.JobRejected, job, record, reason=note.error, before=before, trace=trace)
         return ends.Rejected(note)
 
-    def _lost(self, job: Job, seen: Record | None) -> Outcome:
+    def _lost(self, job: Job, lost: ClaimLost) -> Outcome:
+        seen: Record | None = lost.seen
         status = str(seen.status) if seen else None
-        self._emit(events.ClaimWasLost, job, None, status=status, winner=seen.claimant if seen else None)
+        self._emit(events.ClaimWasLost, job, lost.own, status=status, winner=seen.claimant if seen else None)
         return ends.TakenFromUs(completed=seen is not None and seen.status is Status.COMPLETED)
 
-    def _may_start(self, job: Job) -> bool:
+    def _need(self, job: Job) -> float:
         limit = job.job_type.max_duration
-        need = LEAST_SECONDS if limit is None else limit + self.settings.reserve
-        return self.deadline.accepting and self.deadline.remaining() >= need
+        return LEAST_SECONDS if limit is None else limit + self.settings.reserve
+
+    def _may_start(self, job: Job) -> bool:
+        return self.deadline.accepting and self.deadline.remaining() >= self._need(job)
+
+    def _lease_left(self, record: Record) -> int:
+        return (record.lease_expires_at or 0) - self.clock.now_ms()
 
     def _lease_ms(self, job: Job) -> int:
         if self.deadline.kills:
@@ -213,24 +233,20 @@ class Executor:
         if self.deadline.kills:
             return nullcontext()
 
-        def report(error: StoreError) -> None:
-            self._emit(events.LeaseNotRenewed, job, claim.record, error=str(error))
-
-        return renewing(claim, lease_ms=lease_ms, clock=self.clock, report=report)
-
-    def _context(self, job: Job, record: Record, started: float) -> Context:
-        def seconds_left() -> float:
-            limit = job.job_type.max_duration or float("inf")
-            return max(0.0, min(self.deadline.remaining(), started + limit - self.clock.monotonic()))
-
-        return Context(
-            job_type=job.job_type.storage_name,
-            key=job.key,
-            attempt=record.attempts,
-            fencing_token=record.fencing_token,
-            message=job.message,
-            seconds_left=seconds_left,
+        return renewing(
+            claim,
+            lease_ms=lease_ms,
+            clock=self.clock,
+            report=lambda error: self._emit(events.LeaseNotRenewed, job, claim.record, error=str(error)),
         )
+
+    def _never_starts(self, job: Job) -> Outcome:
+        reason = (
+            f"{job.job_type.name} needs {self._need(job):g} s with the reserve, and this function had "
+            f"{self.deadline.total:g} s at its start: raise FunctionTimeout, or lower max_duration"
+        )
+        self.telemetry.emit(events.MessageUnserved(message_id=job.message.message_id, reason=reason))
+        return ends.Unserved(reason)
 
     def _not_started(self, job: Job) -> Outcome:
         reason = "the time left is too short" if self.deadline.accepting else "the runner is stopping"

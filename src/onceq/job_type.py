@@ -31,6 +31,8 @@ Selector = Callable[[Any], Any] | str
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 # Twelve hours are the longest that SQS hides a message, and Lambda stops far below.
 LONGEST_DURATION = 43_200
+# SQS moves a message away by itself after 100 receives (template.yaml), and deferrals are receives too.
+MOST_ATTEMPTS = 90
 DEFAULT_RETENTION = timedelta(days=60)
 
 
@@ -78,8 +80,10 @@ class JobType(Generic[P, R]):
             )
         require(callable(self.function), f"job type {self.name!r} needs a function")
         require(
-            isinstance(self.max_attempts, int) and self.max_attempts >= 1 and self.max_attempts is not True,
-            f"{self.name}: max_attempts={self.max_attempts!r}: give a whole number from 1 on",
+            isinstance(self.max_attempts, int)
+            and 1 <= self.max_attempts <= MOST_ATTEMPTS
+            and self.max_attempts is not True,
+            f"{self.name}: max_attempts={self.max_attempts!r}: give a whole number from 1 to {MOST_ATTEMPTS}",
         )
         require(
             self.max_duration is None
@@ -111,6 +115,8 @@ class JobType(Generic[P, R]):
                     message = f"{self.name}: {option}={selector!r} is not a JMESPath expression: {error}"
                     raise ConfigurationError(message) from error
         _ = self._parameters
+        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            object.__setattr__(self, name, getattr(self.function, name, None))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the plain function."""

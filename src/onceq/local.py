@@ -21,7 +21,7 @@ from onceq.clock import SystemClock
 from onceq.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
 HOST = "127.0.0.1"
@@ -109,14 +109,21 @@ def embedded_moto() -> Iterator[None]:
     from moto import mock_aws  # noqa: PLC0415 - only local runs load moto
 
     serialise_moto()
-    before = dict(os.environ)
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        del os.environ[name]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     # A client of DynamoDB with an account in its address is not met by moto's patterns.
-    os.environ.update(AWS_VARIABLES, AWS_ACCOUNT_ID_ENDPOINT_MODE="disabled")
+    local = AWS_VARIABLES | {"AWS_ACCOUNT_ID_ENDPOINT_MODE": "disabled"}
+    with replaced_environment(plain | local), mock_aws():
+        yield
+
+
+@contextmanager
+def replaced_environment(environ: Mapping[str, str]) -> Iterator[None]:
+    """Let this process have another environment, and its own again after the block."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environ)
     try:
-        with mock_aws():
-            yield
+        yield
     finally:
         os.environ.clear()
         os.environ.update(before)

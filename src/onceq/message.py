@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 ATTRIBUTE = "onceq"
+# https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
+LONGEST_RETENTION_MS = 1_209_600_000
 # Longer keys than this help nobody, and the record's key is hashed from 1,024 bytes on.
 MAX_KEY_BYTES = 8_192
 
@@ -76,6 +79,7 @@ class Message:
         receipt_handle: Names this delivery to SQS.
         source_arn: ARN of the queue.
         receive_count: SQS's ``ApproximateReceiveCount``.
+        sent_at: SQS's ``SentTimestamp``, epoch ms, from which its retention counts; 0 where it is not told.
         group: The FIFO message group, or ``""``.
         attributes: The message attributes in Lambda's shape.
         redriven_version: Version in our dead-letter note, if the message carries one: it is then a redrive.
@@ -86,6 +90,7 @@ class Message:
     receipt_handle: str = ""
     source_arn: str = ""
     receive_count: int = 0
+    sent_at: int = 0
     group: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     redriven_version: int | None = None
@@ -103,10 +108,16 @@ class Message:
             receipt_handle=_text(record.get("receiptHandle")),
             source_arn=_text(record.get("eventSourceARN")),
             receive_count=_count(system.get("ApproximateReceiveCount")),
+            sent_at=_count(system.get("SentTimestamp")),
             group=_text(system.get("MessageGroupId")),
             attributes=attributes,
             redriven_version=_redriven_version(attributes.get(ATTRIBUTE)),
         )
+
+    @property
+    def kept_until(self) -> float:
+        """When SQS deletes the message where its queue keeps it for 14 days, the longest: epoch ms, an hour early."""
+        return self.sent_at + LONGEST_RETENTION_MS - 3_600_000 if self.sent_at else math.inf
 
     def sendable_attributes(self) -> dict[str, dict[str, Any]]:
         """Return the message attributes in the shape that SendMessage takes, binary ones decoded, ours left out."""
@@ -190,8 +201,17 @@ def open_envelope(body: str | None) -> Envelope | NewerEnvelope:
     return Envelope(job_type, value.get("payload"), value.get("idempotency_key"), hops)
 
 
-def seal(*, job_type: str, idempotency_key: str, payload: Any, created_at: str, hops: int = 0) -> str:
+def seal(*, job_type: str, idempotency_key: str, payload: Any, created_at: str) -> str:
     """Return the body of a message.
+
+    Args:
+        job_type: Name of the job type.
+        idempotency_key: The job's key, checked.
+        payload: The payload as plain JSON.
+        created_at: Now, as ISO 8601 in UTC.
+
+    Returns:
+        The envelope as JSON text that SQS takes.
 
     Raises:
         PayloadError: If the payload cannot be encoded.
@@ -203,8 +223,6 @@ def seal(*, job_type: str, idempotency_key: str, payload: Any, created_at: str, 
         "payload": payload,
         "created_at": created_at,
     }
-    if hops:
-        body["hops"] = hops
     # SQS refuses these two characters raw; inside JSON they can only stand in a string, where an escape is the same.
     return encode(body).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
@@ -292,4 +310,4 @@ def _is_int(value: object) -> bool:
 
 def _count(value: object) -> int:
     text = str(value)
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004 - no honest count is longer
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0  # noqa: PLR2004 - no honest number is longer

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from onceq.record import Status
+from onceq.worker import GRACE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,6 +60,7 @@ def parser_of(commands: Mapping[str, Callable[[argparse.Namespace], int]], versi
 
     listing = command("records", "List the records of the claims table.")
     listing.add_argument("--status", choices=[str(status) for status in Status], help="only these")
+    listing.add_argument("--limit", type=_positive, default=1000, help="read at most so many (default: %(default)s)")
     listing.add_argument("--json", action="store_true", help="print JSON")
 
     dlq = command("dlq", "List what lies in the dead-letter queue, with the reasons.")
@@ -90,7 +92,7 @@ def _log_options(parser: argparse.ArgumentParser) -> None:
 
 def _grace_option(parser: argparse.ArgumentParser) -> None:
     text = "how long jobs under way may take at the end (default: %(default)s)"
-    parser.add_argument("--grace", type=float, default=20.0, metavar="SECONDS", help=text)
+    parser.add_argument("--grace", type=float, default=GRACE_SECONDS, metavar="SECONDS", help=text)
 
 
 def _positive(text: str) -> int:

@@ -7,11 +7,12 @@ outcome into the answer to SQS. `docs/lifecycle.md` has both tables, asserted ce
 from __future__ import annotations
 
 import math
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceq.codec import printable
-from onceq.errors import Reject, Retry, Snooze
+from onceq.errors import JobControl, Reject, Retry, Snooze
 from onceq.queue import MAX_VISIBILITY
 from onceq.record import Semantics
 
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from onceq.job_type import JobType
     from onceq.message import DeadLetterNote
 
-# A few seconds less than SQS's 12 hours, which count from the receive.
+MOST_FRAMES = 8
+LONGEST_TRACE = 4_000
+# SQS's 12 hours count from the receive: less what an invocation of 15 minutes may have taken since then.
 LONGEST_VISIBILITY = MAX_VISIBILITY - 1_000
 
 
@@ -57,7 +60,13 @@ End = Complete | Release | RejectFor | HoldFor
 
 
 def end_of(
-    error: BaseException | None, job_type: JobType[..., Any], attempt: int, now_ms: int, uniform: Callable[..., float]
+    error: BaseException | None,
+    job_type: JobType[..., Any],
+    attempt: int,
+    now_ms: int,
+    uniform: Callable[..., float],
+    *,
+    kept_until: float = math.inf,
 ) -> End:
     """Say how an attempt ends.
 
@@ -67,10 +76,20 @@ def end_of(
         attempt: Which start this was, from 1.
         now_ms: Now, epoch ms.
         uniform: Draws the jitter of the back-off.
+        kept_until: Until when SQS keeps the message, epoch ms: a job cannot wait for longer than its message.
 
     Returns:
         What to write.
     """
+    end = _end_of(error, job_type, attempt, now_ms, uniform)
+    if isinstance(end, Release) and end.not_before >= kept_until:
+        return RejectFor(f"it was to run again only after SQS has deleted its message (14 days): {end.error}")
+    return end
+
+
+def _end_of(
+    error: BaseException | None, job_type: JobType[..., Any], attempt: int, now_ms: int, uniform: Callable[..., float]
+) -> End:
     if error is None:
         return Complete()
     if isinstance(error, Snooze):
@@ -78,7 +97,8 @@ def end_of(
     if isinstance(error, Reject):
         return RejectFor(_text_of(error))
     said = describe(error)
-    if isinstance(error, job_type.reject):
+    # What the job says itself stands before what its type says of its errors: reject=(Exception,) leaves Retry alone.
+    if isinstance(error, job_type.reject) and not isinstance(error, JobControl):
         return RejectFor(said)
     if job_type.semantics is Semantics.AT_MOST_ONCE and not isinstance(error, Retry):
         return HoldFor(f"an at-most-once job failed: {said}")
@@ -94,6 +114,17 @@ def describe(error: BaseException) -> str:
     """Return an exception as one bounded line."""
     text = _text_of(error)
     return printable(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def trace_of(error: BaseException | None) -> str | None:
+    """Return where a job failed: the innermost frames, bounded; ``None`` for what a job says on purpose."""
+    if error is None or isinstance(error, JobControl):
+        return None
+    try:
+        text = "".join(traceback.format_exception(error, limit=-MOST_FRAMES))
+    except BaseException:  # noqa: BLE001 - as for its message
+        text = "".join(traceback.format_tb(error.__traceback__, limit=-MOST_FRAMES))
+    return text if len(text) <= LONGEST_TRACE else "…" + text[-LONGEST_TRACE:]
 
 
 def _text_of(error: BaseException) -> str:

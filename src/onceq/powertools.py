@@ -28,6 +28,7 @@ class PowertoolsHook:
         """Start with nothing counted."""
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
+        self._request: dict[str, str] = {}
 
     def __call__(self, event: Event) -> None:
         """Log the event and count it."""
@@ -37,7 +38,12 @@ class PowertoolsHook:
             logger = self._logger
             if event.metric is not None:
                 self._counts[event.metric, str(values.get("job_type", ""))] += 1
-        logger.log(event.level, event.name, extra={"event": event.name, **values})
+        logger.log(event.level, event.name, extra={"event": event.name, **self._request, **values})
+
+    def begin(self, context: object) -> None:
+        """Put the request id of a Lambda invocation on every line until the next one."""
+        request_id = getattr(context, "aws_request_id", None)
+        self._request = {"function_request_id": str(request_id)} if request_id else {}
 
     def flush(self) -> None:
         """Write what was counted since the last time as one EMF line a job type."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceq.clock import OpenDeadline
 from onceq.codec import decode, encode
-from onceq.errors import ConfigurationError, EnqueueFailed, EnqueueRefused, MessageError, seconds_of
+from onceq.errors import ConfigurationError, EnqueueFailed, EnqueueRefused, MessageError, QueueError, seconds_of
 from onceq.job_type import NAME, JobType
 from onceq.message import check_key, seal
 from onceq.queue import MAX_BYTES, MAX_DELAY, size_of
@@ -120,10 +120,14 @@ class Producer:
         Raises:
             EnqueueRefused: If SQS, DynamoDB or the job type would refuse it; nothing was sent.
             ConfigurationError: If the job type or queue is not known.
-            QueueError: If SQS did not take it; send it again with the same key.
+            EnqueueFailed: If SQS did not take it, or did not answer; its one failed entry carries the key, so sending
+                that again is the same job.
         """
         sealed = self._seal(Entry(job_type, payload, key, delay, group, queue))
-        message_id = self._runtime.queue(OpenDeadline()).send(sealed.url, sealed.request)
+        try:
+            message_id = self._runtime.queue(OpenDeadline()).send(sealed.url, sealed.request)
+        except QueueError as error:
+            raise EnqueueFailed([], [(sealed.entry, str(error))]) from error
         return Enqueued(sealed.key, message_id)
 
     def enqueue_many(self, entries: Iterable[Entry]) -> list[Enqueued]:

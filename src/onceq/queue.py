@@ -7,6 +7,7 @@ here returns what failed and why, and never raises for it.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from onceq.client import READ_TIMEOUT, PassingFault, make_client, retrying, send
@@ -25,7 +26,7 @@ MAX_DELAY = 900
 # Entries are tried again by themselves; a sender's fault never is, since it would only be repeated.
 ENTRY_ATTEMPTS = 3
 
-Entry = dict[str, Any]
+BatchEntry = dict[str, Any]
 
 
 def size_of(entry: Mapping[str, Any]) -> int:
@@ -37,14 +38,14 @@ def size_of(entry: Mapping[str, Any]) -> int:
     return size
 
 
-def in_batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+def in_batches(entries: Sequence[BatchEntry]) -> Iterator[list[BatchEntry]]:
     """Cut entries into batches that SQS takes: ten entries, and one MiB together.
 
     Example:
         >>> [len(batch) for batch in in_batches([{"MessageBody": "x" * 600_000}] * 3)]
         [1, 1, 1]
     """
-    batch: list[Entry] = []
+    batch: list[BatchEntry] = []
     total = 0
     for entry in entries:
         size = size_of(entry)
@@ -89,7 +90,7 @@ class Queue:
         """Return this queue with another deadline for its retries, on the same client."""
         return Queue(self._clock, self._tokens, deadline, client=self._client)
 
-    def send(self, url: str, entry: Entry) -> str:
+    def send(self, url: str, entry: BatchEntry) -> str:
         """Send one message.
 
         Args:
@@ -104,7 +105,7 @@ class Queue:
         """
         return str(self.call("SendMessage", {"QueueUrl": url, **entry})["MessageId"])
 
-    def send_batch(self, url: str, entries: Sequence[Entry]) -> tuple[dict[str, str], dict[str, str]]:
+    def send_batch(self, url: str, entries: Sequence[BatchEntry]) -> tuple[dict[str, str], dict[str, str]]:
         """Send messages in batches.
 
         Args:
@@ -120,7 +121,7 @@ class Queue:
         )
         return sent, failed
 
-    def change_visibility_batch(self, url: str, entries: Sequence[Entry]) -> dict[str, str]:
+    def change_visibility_batch(self, url: str, entries: Sequence[BatchEntry]) -> dict[str, str]:
         """Change when messages become visible again.
 
         Args:
@@ -132,7 +133,7 @@ class Queue:
         """
         return self._batches("ChangeMessageVisibilityBatch", url, entries)
 
-    def delete_batch(self, url: str, entries: Sequence[Entry]) -> dict[str, str]:
+    def delete_batch(self, url: str, entries: Sequence[BatchEntry]) -> dict[str, str]:
         """Delete messages.
 
         Returns:
@@ -187,41 +188,70 @@ class Queue:
             raise QueueError(message) from error
 
     def _batches(
-        self, operation: str, url: str, entries: Sequence[Entry], landed: Callable[[Any], object] = lambda _: None
+        self,
+        operation: str,
+        url: str,
+        entries: Sequence[BatchEntry],
+        landed: Callable[[Any], object] = lambda _: None,
     ) -> dict[str, str]:
+        # On a FIFO queue nothing of a group may be sent after what failed of it, nor that itself again behind the rest.
+        ordered = operation == "SendMessageBatch" and url.endswith(".fifo")
+        attempts = 1 if ordered else ENTRY_ATTEMPTS
         failed: dict[str, str] = {}
-        for batch in in_batches(entries):
-            failed |= self._batch(operation, url, batch, landed)
+        stopped: set[object] = set()
+        pending = deque(in_batches(entries))
+        while pending:
+            batch = pending.popleft()
+            behind = {
+                entry["Id"]: "an earlier message of its group failed" for entry in batch if _group(entry) in stopped
+            }
+            waiting = {entry["Id"]: entry for entry in batch if entry["Id"] not in behind}
+            failed |= behind
+            try:
+                failed |= self._batch(operation, url, waiting, landed, attempts)
+            except QueueUnavailable as error:
+                failed |= dict.fromkeys(waiting, str(error))
+            except QueueError as error:
+                if len(waiting) > 1:
+                    # SQS refuses a whole batch for one entry that breaks its rules; the others must not suffer (G5).
+                    pending.extendleft([entry] for entry in reversed(waiting.values()))
+                    continue
+                failed |= dict.fromkeys(waiting, str(error))
+            if ordered:
+                stopped |= {_group(entry) for entry in batch if entry["Id"] in failed}
         return failed
 
-    def _batch(self, operation: str, url: str, batch: list[Entry], landed: Callable[[Any], object]) -> dict[str, str]:
-        open_entries = {entry["Id"]: entry for entry in batch}
+    def _batch(
+        self,
+        operation: str,
+        url: str,
+        waiting: dict[str, BatchEntry],
+        landed: Callable[[Any], object],
+        attempts: int,
+    ) -> dict[str, str]:
+        """Send what waits and take out of it what is answered; what a QueueError leaves is what is still to be sent."""
         failed: dict[str, str] = {}
-        for number in range(ENTRY_ATTEMPTS):
-            try:
-                response = self.call(operation, {"QueueUrl": url, "Entries": list(open_entries.values())})
-            except QueueUnavailable as error:
-                return failed | dict.fromkeys(open_entries, str(error))
-            except QueueError as error:
-                if len(open_entries) == 1:
-                    return failed | dict.fromkeys(open_entries, str(error))
-                # SQS refuses a whole batch for one entry that breaks its rules; the others must not suffer (G5).
-                for entry in open_entries.values():
-                    failed |= self._batch(operation, url, [entry], landed)
-                return failed
+        passing: dict[str, str] = {}
+        for number in range(attempts):
+            if not waiting:
+                break
+            if number:
+                self._clock.sleep(self._tokens.uniform(0, 0.1 * 2 ** (number - 1)))
+            response = self.call(operation, {"QueueUrl": url, "Entries": list(waiting.values())})
             for answer in response.get("Successful", []):
-                if open_entries.pop(answer["Id"], None) is not None:
+                if waiting.pop(answer["Id"], None) is not None:
                     landed(answer)
             passing = {}
             for answer in response.get("Failed", []):
                 reason = f"{answer.get('Code')}: {answer.get('Message', '')}"
                 if answer.get("SenderFault"):
-                    open_entries.pop(answer["Id"], None)
+                    waiting.pop(answer["Id"], None)
                     failed[answer["Id"]] = reason
                 else:
                     passing[answer["Id"]] = reason
-            if not open_entries:
-                return failed
-            if number < ENTRY_ATTEMPTS - 1:
-                self._clock.sleep(self._tokens.uniform(0, 0.1 * 2**number))
-        return failed | {entry_id: passing.get(entry_id, "not answered") for entry_id in open_entries}
+        return failed | {entry_id: passing.get(entry_id, "not answered") for entry_id in waiting}
+
+
+def _group(entry: BatchEntry) -> object:
+    # Without a group an entry has no order with any other.
+    return entry.get("MessageGroupId") or entry["Id"]

@@ -12,7 +12,7 @@ from onceq.codec import encode
 from onceq.dynamodb import DynamoDB
 from onceq.errors import ConfigurationError
 from onceq.queue import Queue
-from onceq.template import NO_VALUE, Resolver
+from onceq.template import NO_VALUE, Resolver, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -116,7 +116,8 @@ class Resources:
             self._underway.remove(logical_id)
 
     def _create_queue(self, logical_id: str, properties: dict[str, Any]) -> dict[str, str]:
-        attributes = {name: _text(properties[name]) for name in QUEUE_ATTRIBUTES if name in properties}
+        given = {name: properties[name] for name in QUEUE_ATTRIBUTES if name in properties}
+        attributes = {n: encode(v) if isinstance(v, dict | list) else text_of(v) for n, v in given.items()}
         is_fifo = attributes.get("FifoQueue") == "true"
         if not is_fifo:
             attributes.pop("FifoQueue", None)  # SQS refuses "false"
@@ -184,9 +185,3 @@ def _creatable(template: Template) -> Iterator[str]:
     for logical_id, resource in template["Resources"].items():
         if isinstance(resource, dict) and resource.get("Type") in (QUEUE, TABLE):
             yield logical_id
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return encode(value) if isinstance(value, dict | list) else str(value)

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PREFIX = "ONCEQ_"
-# An item is at most 400 KB with everything else in it. A completion that does not fit cannot be recorded (G10).
-LARGEST_RESULT = 350_000
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
@@ -74,14 +72,16 @@ class Settings:
     log_payloads: bool = False
 
     def __post_init__(self) -> None:
-        """Check what would otherwise show only after an effect has happened.
+        """Check every number, wherever it came from.
 
         Raises:
-            ConfigurationError: If no item could hold the largest result.
+            ConfigurationError: If one is out of its range.
         """
-        if not 0 <= self.result_limit <= LARGEST_RESULT:
-            message = f"result_limit={self.result_limit!r}: give bytes from 0 to {LARGEST_RESULT}"
-            raise ConfigurationError(message)
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                message = f"{_VARIABLES[name]}={value!r}: give a number from {low:g} to {high:g}"
+                raise ConfigurationError(message)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> Settings:
@@ -129,17 +129,14 @@ class Settings:
         return next((queue for queue in self.queues.values() if arn and queue.arn == arn), None)
 
 
-def _number(low: float, high: float, convert: Callable[[str], float]) -> Callable[[str, str], float]:
+def _number(convert: Callable[[str], float]) -> Callable[[str, str], float]:
     def read(name: str, text: str) -> float:
         try:
-            value = convert(text)
+            return convert(text)
         except ValueError:
-            value = float("nan")
-        if not low <= value <= high:
             kind = "a whole number" if convert is int else "a number"
-            message = f"{name}={text!r}: give {kind} from {low:g} to {high:g}"
-            raise ConfigurationError(message)
-        return value
+            message = f"{name}={text!r}: give {kind}"
+            raise ConfigurationError(message) from None
 
     return read
 
@@ -194,10 +191,20 @@ def _queues(name: str, text: str) -> dict[str, QueueSettings]:
 _READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "ONCEQ_CLAIMS_TABLE": ("claims_table", _text),
     "ONCEQ_QUEUES": ("queues", _queues),
-    "ONCEQ_CONCURRENCY": ("concurrency", _number(1, 100, int)),
-    "ONCEQ_CLOCK_SKEW": ("clock_skew", _number(0, 3600, float)),
-    "ONCEQ_RESERVE": ("reserve", _number(0, 600, float)),
-    "ONCEQ_RESULT_LIMIT": ("result_limit", _number(0, LARGEST_RESULT, int)),
-    "ONCEQ_MAX_HOPS": ("max_hops", _number(0, 1_000_000, int)),
+    "ONCEQ_CONCURRENCY": ("concurrency", _number(int)),
+    "ONCEQ_CLOCK_SKEW": ("clock_skew", _number(float)),
+    "ONCEQ_RESERVE": ("reserve", _number(float)),
+    "ONCEQ_RESULT_LIMIT": ("result_limit", _number(int)),
+    "ONCEQ_MAX_HOPS": ("max_hops", _number(int)),
     "ONCEQ_LOG_PAYLOADS": ("log_payloads", _boolean),
+}
+
+_VARIABLES = {field_name: variable for variable, (field_name, _) in _READERS.items()}
+_RANGES: dict[str, tuple[float, float]] = {
+    "concurrency": (1, 100),
+    "clock_skew": (0, 3_600),
+    "reserve": (0, 600),
+    # An item is at most 400 KB with everything else in it.
+    "result_limit": (0, 350_000),
+    "max_hops": (0, 1_000_000),
 }

@@ -34,6 +34,12 @@ FREE = "attribute_not_exists(pk) OR (expires_at <= :now AND #status IN (:complet
 UNCHANGED = "claimant = :claimant AND version = :version"
 
 
+def is_free(record: Record, now_ms: int) -> bool:
+    """Return whether ``FREE`` holds for a record that was read: as good as none."""
+    ended = record.status in (Status.COMPLETED, Status.REJECTED)
+    return ended and record.expires_at is not None and record.expires_at <= now_ms // 1000
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A write was refused: the record is not, or no longer, what the writer had seen.

@@ -1,7 +1,8 @@
 """What happened, as frozen values with stable names, and the hooks they are given to.
 
 Operators alarm on the names, so a test holds them. A hook is any callable of one event; one that raises is reported
-and never hurts a message. A hook that has a ``flush`` method is told, in the invoking thread, when a batch is over.
+and never hurts a message. A hook that has a method ``begin(context)`` or ``flush()`` is told, in the invoking thread,
+when a batch begins and when it is over.
 Payloads are never in an event, unless ``ONCEQ_LOG_PAYLOADS`` asks for them.
 """
 
@@ -44,10 +45,9 @@ class JobEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStarted(JobEvent):
-    """An attempt starts; ``payload`` is set only where payloads may be logged."""
+    """An attempt starts; after a time-out this line names the job. ``payload`` is set only where it may be logged."""
 
     name: ClassVar[str] = "job.started"
-    level: ClassVar[int] = logging.DEBUG
     payload: Any = None
 
 
@@ -106,6 +106,7 @@ class JobReleased(JobEvent):
     not_before: int
     error: str
     counted: bool
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,7 @@ class JobRejected(JobEvent):
     level: ClassVar[int] = logging.ERROR
     reason: str
     before: bool = False
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,7 @@ class JobHeld(JobEvent):
     level: ClassVar[int] = logging.ERROR
     reason: str
     before: bool = False
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,12 +291,19 @@ class Telemetry:
         for hook in self._hooks:
             self._guard(hook, event)
 
+    def begin(self, context: object) -> None:
+        """Tell the hooks that a batch begins, and Lambda's context of it; called by the invoking thread."""
+        self._tell("begin", context)
+
     def flush(self) -> None:
         """Tell the hooks that a batch is over; called by the invoking thread."""
+        self._tell("flush")
+
+    def _tell(self, name: str, *arguments: object) -> None:
         for hook in self._hooks:
-            flush = getattr(hook, "flush", None)
-            if callable(flush):
-                self._guard(flush)
+            method = getattr(hook, name, None)
+            if callable(method):
+                self._guard(method, *arguments)
 
     @staticmethod
     def _guard(call: Callable[..., object], *arguments: object) -> None:

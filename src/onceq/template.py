@@ -173,12 +173,12 @@ class Resolver:
             case "Or", _:
                 return any(operands)
             case "Equals", [left, right]:
-                return _text(left) == _text(right)
+                return text_of(left) == text_of(right)
             case "Join", [separator, list() as items]:
-                return _text(separator).join(_text(item) for item in items)
+                return text_of(separator).join(text_of(item) for item in items)
             case "Split", [separator, text]:
-                return _text(text).split(_text(separator))
-            case "Select", [index, list() as items] if _text(index).isdigit() and int(index) < len(items):
+                return text_of(text).split(text_of(separator))
+            case "Select", [index, list() as items] if text_of(index).isdigit() and int(index) < len(items):
                 return items[int(index)]
             case "FindInMap", [table, first, second]:
                 value = ((self._mappings.get(table) or {}).get(first) or {}).get(second)
@@ -223,11 +223,11 @@ class Resolver:
                 return f"${{{name}}}"
             name = name.strip()
             if name in variables:
-                return _text(variables[name])
+                return text_of(variables[name])
             if "." in name:
                 resource, attribute = name.split(".", 1)
                 return self._attribute_of(resource, attribute, path)
-            return _text(self._ref(name, path))
+            return text_of(self._ref(name, path))
 
         return _PLACEHOLDER.sub(replace, text)
 
@@ -327,10 +327,11 @@ def _variable(value: Any, path: str) -> str:
     if isinstance(value, list | dict) or value is NO_VALUE:
         message = f"{path}: an environment variable is text, not {type(value).__name__}"
         raise ConfigurationError(message)
-    return _text(value)
+    return text_of(value)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a plain value as CloudFormation writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)

@@ -76,7 +76,7 @@ def test_an_async_job_is_cancelled_at_its_max_duration_and_tried_again(world: Wo
     record = world.record(act, "k-1")
     assert record is not None
     assert (cancelled, record.status) == ([1], "failed")
-    assert record.error == "TimeoutError: cancelled after max_duration, 0.05 s"
+    assert record.error == "JobTimedOut: cancelled after max_duration, 0.05 s"
     world.clock.advance(5)
     assert kept(app.consumer(event_of(message), FakeLambdaContext())) == []
 

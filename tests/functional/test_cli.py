@@ -59,6 +59,10 @@ def test_dev_enqueue_show_records_and_dlq_work_together(project: Project) -> Non
         wait_until(lambda: "Ctrl-C stops." in " ".join(project.lines("stdout")), "dev is up")
         state = json.loads((project.folder / ".onceq" / "dev.json").read_text(encoding="utf-8"))
         assert state["pid"] == dev.pid
+        modes = [
+            path.stat().st_mode & 0o777 for path in (project.folder / ".onceq", project.folder / ".onceq/dev.json")
+        ]
+        assert modes == [0o700, 0o600], "env.json's secrets stand there"
         assert state["endpoint"] == state["environment"]["AWS_ENDPOINT_URL"]
 
         first = project.run("enqueue", "mark", "--payload", '{"key": "from-payload"}', "--json")
@@ -87,6 +91,10 @@ def test_dev_enqueue_show_records_and_dlq_work_together(project: Project) -> Non
             "o-1": "rejected",
         }
         assert "o-1" not in project.run("records", "--status", "completed").stdout
+        short = project.run("records", "--limit", "1", "--json")
+        assert len(json.loads(short.stdout)) == 1
+        assert "more than 1 records" in short.stderr
+        assert project.run("records", "--limit", "2").stderr == ""
 
         family = psutil.Process(dev.pid).children(recursive=True)
         victim = next(child for child in family if "w1" in child.cmdline())

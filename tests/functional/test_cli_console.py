@@ -52,11 +52,11 @@ def test_an_event_is_one_line_with_its_stable_name(clock: FrozenClock) -> None:
     ]
 
 
-def test_debug_events_are_shown_when_asked_for(clock: FrozenClock) -> None:
+def test_starts_and_debug_events_are_shown_when_asked_for(clock: FrozenClock) -> None:
     """Normally a start and its end would be two lines for one thing."""
-    started = events.JobStarted(job_type="t", key="k", attempt=1)
-    assert shown(clock, started) == []
-    assert len(shown(clock, started, verbose=True)) == 1
+    given = events.JobStarted(job_type="t", key="k", attempt=1), events.BatchAnswered(records=1, kept=0)
+    assert shown(clock, *given) == []
+    assert len(shown(clock, *given, verbose=True)) == 2
 
 
 def test_a_fault_shows_its_trace(clock: FrozenClock) -> None:

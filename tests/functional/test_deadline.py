@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -47,12 +48,21 @@ def test_a_job_is_not_started_when_less_than_it_needs_remains(
     world: World, max_duration: float | None, remaining_ms: int, *, starts: bool
 ) -> None:
     """A job starts only with max_duration and the reserve left; otherwise it is kept, visible at once, unclaimed."""
+    context = FakeLambdaContext(21_000)
     runs: list[str] = []
     sqs = FakeSqs()
-    app = world.app(_act(runs, max_duration=max_duration), runtime=SpiedRuntime(world.runtime, sqs))
+    hooks = [lambda event: setattr(context, "remaining_ms", remaining_ms) if event.name == "job.completed" else None]
+    act = _act(runs, max_duration=max_duration)
+
+    @job("first", max_duration=1)
+    def first(payload: dict[str, Any]) -> None:
+        """Take the time that is missing afterwards."""
+
+    world.runtime._given = replace(world.settings, concurrency=1)
+    app = world.app(first, act, runtime=SpiedRuntime(world.runtime, sqs), hooks=hooks)
     message = world.message("act")
 
-    answer = kept(app.consumer(event_of(message), FakeLambdaContext(remaining_ms)))
+    answer = kept(app.consumer(event_of(world.message("first", key="f"), message), context))
 
     assert (runs, answer) == ((["k-1"], []) if starts else ([], [message["messageId"]]))
     assert (world.record("act", "k-1") is not None) == starts

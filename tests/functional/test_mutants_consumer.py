@@ -93,8 +93,8 @@ def test_a_message_of_another_releases_queue_is_not_copied_anywhere(world: World
     assert [name for name in world.names() if name.startswith(("message.", "copy."))] == ["message.unserved"]
 
 
-def test_a_claim_slower_than_its_lease_starts_nothing(world: World) -> None:
-    """G1: outside Lambda a claim may take longer than its lease holds; by then somebody else may run the job."""
+def test_a_claim_slower_than_its_lease_is_renewed_before_the_job_starts(world: World) -> None:
+    """G1: outside Lambda a claim may take longer than its lease holds; nobody took it over, so it holds anew."""
     runs: list[str] = []
 
     @job("act", max_duration=20)
@@ -108,10 +108,10 @@ def test_a_claim_slower_than_its_lease_starts_nothing(world: World) -> None:
     app = world.app(act, runtime=Seams(watch=watch).process(world.runtime))
     message = world.message("act")
 
-    assert kept(app.consumer(event_of(message))) == [message["messageId"]]
+    assert kept(app.consumer(event_of(message))) == []
     record = world.record(act, "k-1")
     assert record is not None
-    assert (runs, record.status, record.attempts) == ([], Status.FAILED, 0)
+    assert (runs, record.status, record.version) == (["run"], Status.COMPLETED, 3)
 
 
 def test_a_signal_passes_the_job_and_its_end(world: World) -> None:

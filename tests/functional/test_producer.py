@@ -24,9 +24,9 @@ from onceq import (
     Entry,
     JobType,
     Producer,
-    QueueError,
     job,
 )
+from onceq.errors import QueueError
 from onceq.message import seal
 from onceq.queue import MAX_BYTES, Queue
 from onceq.runtime import Runtime
@@ -388,8 +388,11 @@ def test_a_queue_that_does_not_exist_is_a_queue_error(world: World) -> None:
     settings = Settings(queues={"default": QueueSettings("default", "https://sqs.us-east-1.amazonaws.com/1/Gone")})
     producer = Producer(runtime=Runtime(settings, clock=world.clock, tokens=world.tokens))
 
-    with pytest.raises(QueueError, match="SendMessage was refused"):
-        producer.enqueue("pay", {}, key="k")
+    with pytest.raises(EnqueueFailed, match="SendMessage was refused") as failed:
+        producer.enqueue("pay", {})
+    ((entry, _),) = failed.value.failed
+    assert entry.key is not None
+    assert isinstance(failed.value.__cause__, QueueError)
     with pytest.raises(EnqueueFailed, match="1 of 1 entries were not sent"):
         producer.enqueue_many([Entry("pay", {}, key="k")])
 
@@ -440,4 +443,4 @@ print([name for name in ("app", "jobs", "onceq.dynamodb", "pynamodb", "boto3", "
         [sys.executable, "-c", script], cwd=SRC, env=environment, capture_output=True, text=True, check=True
     )
 
-    assert found.stdout.splitlines() == ["QueueUnavailable", "[]"]
+    assert found.stdout.splitlines() == ["EnqueueFailed", "[]"]

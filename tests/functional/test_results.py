@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from kit.world import World
     from onceq.catalogue import Job
+    from onceq.message import Message
 
 NEVER = object()
 
@@ -131,8 +132,8 @@ class Results:
         outcomes: list[Outcome] = []
         execute = Consumer._outcome
 
-        def spy(consumer: Consumer, ready: Job | Outcome, *, alone: bool) -> Any:
-            outcome = execute(consumer, ready, alone=alone)
+        def spy(consumer: Consumer, message: Message, ready: Job | Outcome, *, alone: bool) -> Any:
+            outcome = execute(consumer, message, ready, alone=alone)
             outcomes.append(outcome)  # type: ignore[arg-type]  # nothing is stale here
             return outcome
 
@@ -222,7 +223,7 @@ def test_the_largest_result_that_may_be_allowed_fits_an_item(world: World) -> No
 @pytest.mark.parametrize("limit", [350_001, 10**9, -1])
 def test_a_limit_that_no_item_could_hold_is_refused(limit: int) -> None:
     """G10: DynamoDB takes 400 KB; a higher limit would leave an effect unrecorded, and the job would run again."""
-    with pytest.raises(ConfigurationError, match="result_limit"):
+    with pytest.raises(ConfigurationError, match="RESULT_LIMIT"):
         Settings(result_limit=limit)
     with pytest.raises(ConfigurationError, match="ONCEQ_RESULT_LIMIT"):
         Settings.from_env({"ONCEQ_RESULT_LIMIT": str(limit)})

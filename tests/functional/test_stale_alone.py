@@ -181,7 +181,7 @@ def test_a_claim_goes_stale_after_its_lease_and_the_clock_skew(world: World, sec
 
 
 def test_time_that_runs_short_before_the_stale_ones_leaves_them_untouched(world: World) -> None:
-    """A stale job whose turn comes too late is not started: kept, visible at once, no attempt used."""
+    """A stale job whose turn comes too late is not started: kept, visible within a minute, no attempt used."""
     world.runtime._given = replace(world.settings, concurrency=1)
     _leave_stale(world, "stale")
     context = FakeLambdaContext(60_000)
@@ -198,7 +198,7 @@ def test_time_that_runs_short_before_the_stale_ones_leaves_them_untouched(world:
     answer = world.app(act, runtime=SpiedRuntime(world.runtime, sqs)).consumer(event_of(*batch), context)
 
     assert (kept(answer), runs) == ([batch[0]["messageId"]], ["slow"])
-    assert sqs.visibility() == {batch[0]["receiptHandle"]: 0}
+    assert 0 < sqs.visibility()[batch[0]["receiptHandle"]] <= 61
     record = world.record("act", "stale")
     assert record is not None
     assert (record.status, record.attempts) == ("processing", 1)

@@ -246,8 +246,8 @@ def test_the_default_hook_logs_at_once_and_counts_once_a_batch() -> None:
 
     logs = [line for line in lines if "_aws" not in line]
     metrics = [line for line in lines if "_aws" in line]
-    assert len(logs) == 601
-    assert {line["event"] for line in logs} == {"job.completed", "job.replayed", "message.refused"}
+    assert len(logs) == 801
+    assert {line["event"] for line in logs} == {"job.started", "job.completed", "job.replayed", "message.refused"}
     completed = next(line for line in logs if line["event"] == "job.completed")
     shown = {"level": "INFO", "service": "shop", "job_type": "pay", "attempt": 1, "claimant": "t", "seconds": 0.5}
     assert shown.items() <= completed.items()

@@ -100,10 +100,23 @@ class Stack:
         """Return whether a condition holds."""
         return self._truth(self.template["Conditions"][condition])
 
+    def broken_rules(self) -> set[str]:
+        """Return the names of the rules that refuse these parameters."""
+        return {
+            name
+            for name, rule in self.template["Rules"].items()
+            if self._truth(rule["RuleCondition"])
+            and not all(self._truth(assertion["Assert"]) for assertion in rule["Assertions"])
+        }
+
     def _truth(self, expression: Any) -> bool:
         [(function, argument)] = expression.items()
         if function == "Fn::Not":
             return not self._truth(argument[0])
+        if function == "Fn::Contains":
+            return self._text(argument[1]) in argument[0]
+        if function == "Fn::EachMemberEquals":
+            return all(member == argument[1] for member in self._text(argument[0]).split(","))
         assert function == "Fn::Equals", f"teach this helper {function}"
         left, right = (self._text(one) for one in argument)
         return left == right

@@ -18,6 +18,16 @@ if TYPE_CHECKING:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
 EVENT_SOURCE = {"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"}
 
+# https://docs.aws.amazon.com/lambda/latest/dg/configuration-vpc.html#configuration-vpc-permissions
+NETWORK_INTERFACES = {
+    "ec2:CreateNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:DeleteNetworkInterface",
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:UnassignPrivateIpAddresses",
+}
+
 
 def _actions_of(module: str, service: str) -> set[str]:
     """Return the actions behind every operation of a service that a module names in a string."""
@@ -33,7 +43,7 @@ def _statements(stack: Stack) -> Iterator[dict[str, Any]]:
     for policy in role["Policies"]:
         yield from policy["PolicyDocument"]["Statement"]
     for logical_id, properties in stack.of_type("AWS::IAM::ManagedPolicy").items():
-        assert logical_id in {"JobsPolicy", "ProducerPolicy"}
+        assert logical_id in {"JobsPolicy", "ProducerPolicy", "LookupPolicy"}
         yield from properties["PolicyDocument"]["Statement"]
 
 
@@ -91,11 +101,28 @@ def test_no_statement_is_about_everything(stack: Stack) -> None:
         assert statement["Effect"] == "Deny" or "*" not in json.dumps(statement["Action"]), statement
 
 
+def test_only_the_network_interfaces_of_a_vpc_are_everywhere() -> None:
+    """Inside a VPC one more statement names `*`, as EC2 demands: six actions on network interfaces, and no logs."""
+    inside = Stack(given={"VpcSubnetIds": "subnet-1", "VpcSecurityGroupIds": "sg-1"})
+    outside = list(_statements(Stack()))
+    [added] = [statement for statement in _statements(inside) if statement not in outside]
+    assert (added["Effect"], added["Resource"]) == ("Allow", "*")
+    assert set(added["Action"]) == NETWORK_INTERFACES
+    assert inside.properties("ConsumerRole")["ManagedPolicyArns"] == [{"Ref": "JobsPolicy"}]
+
+
 def test_the_framework_policies_are_inline(stack: Stack) -> None:
     """A separate policy may come after the event source mapping, which is refused without it."""
     assert stack.properties("ConsumerFunction")["Role"] == {"Fn::GetAtt": ["ConsumerRole", "Arn"]}
     assert "Policies" not in stack.properties("ConsumerFunction")
     assert not stack.of_type("AWS::IAM::Policy")
+
+
+def test_a_caller_may_only_look_up(stack: Stack) -> None:
+    """The policy of who calls app.lookup reads items of the claims table, and nothing else."""
+    [statement] = stack.properties("LookupPolicy")["PolicyDocument"]["Statement"]
+    assert (statement["Effect"], statement["Action"]) == ("Allow", "dynamodb:GetItem")
+    assert statement["Resource"] == {"Fn::GetAtt": ["ClaimsTable", "Arn"]}
 
 
 def test_a_producer_may_only_send(stack: Stack) -> None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from onceq import telemetry
 from onceq.models import ClaimModel
+from onceq.powertools import PowertoolsHook
 from onceq.record import EXPIRES_AT, PARTITION_KEY
-from onceq.settings import Settings
+from onceq.settings import _READERS, PREFIX, Settings
+from onceq.telemetry import ClaimWasLost, Event, JobReplayed, MessageRefused
 from template.reading import Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+EVENTS = [kind for kind in vars(telemetry).values() if isinstance(kind, type) and issubclass(kind, Event) and kind.name]
 
 
 def _event_source(stack: Stack) -> dict[str, Any]:
@@ -79,6 +86,21 @@ def test_the_environment_is_one_that_the_framework_reads(deployment: Stack) -> N
     assert settings.concurrency == deployment.parameters["Concurrency"]
     assert settings.clock_skew == deployment.parameters["ClockSkew"]
     assert settings.reserve == deployment.parameters["Reserve"]
+    assert settings.result_limit == deployment.parameters["ResultLimit"]
+    assert settings.max_hops == deployment.parameters["MaxHops"]
+    assert settings.log_payloads is False
+
+
+def test_every_setting_of_the_framework_is_declared(stack: Stack) -> None:
+    """A variable that the template does not declare reaches neither Lambda nor a local run."""
+    declared = {name for name in _environment(stack) if name.startswith(PREFIX)}
+    assert declared == set(_READERS)
+
+
+def test_the_defaults_are_the_frameworks_own(stack: Stack) -> None:
+    """What the template says without overrides is what the code does without a setting."""
+    said = Settings.from_env(_environment(stack))
+    assert said == replace(Settings(), queues=said.queues, claims_table=said.claims_table)
 
 
 def test_the_endpoint_is_declared_and_empty(deployment: Stack) -> None:
@@ -122,15 +144,18 @@ def test_queues_are_encrypted_and_refuse_plain_http(stack: Stack) -> None:
 def test_no_resource_has_a_physical_name(stack: Stack) -> None:
     """A retained table with a fixed name would block the next deployment, and a second stack beside it."""
     names = re.compile(r"^(Queue|Table|Function|Role|Alarm|Dashboard|LogGroup|ManagedPolicy)Name$")
-    for logical_id, resource in stack.template["Resources"].items():
-        assert not [name for name in resource["Properties"] if names.match(name)], logical_id
+    resources = stack.template["Resources"]
+    for logical_id, resource in resources.items():
+        given = {name: value for name, value in resource["Properties"].items() if names.match(name)}
+        # A metric filter names the log group that it reads: another resource, by reference.
+        assert all(isinstance(value, dict) and value.get("Ref") in resources for value in given.values()), logical_id
 
 
 def test_metrics_survive_the_log_level(stack: Stack) -> None:
     """EMF lines have no level, so an application log level above INFO would drop every metric."""
-    logging = stack.template["Resources"]["ConsumerFunction"]["Properties"]["LoggingConfig"]
-    assert logging["LogFormat"] == "JSON"
-    assert logging["ApplicationLogLevel"] == {"Ref": "LogLevel"}
+    config = stack.template["Resources"]["ConsumerFunction"]["Properties"]["LoggingConfig"]
+    assert config["LogFormat"] == "JSON"
+    assert config["ApplicationLogLevel"] == {"Ref": "LogLevel"}
     assert set(stack.template["Parameters"]["LogLevel"]["AllowedValues"]) <= {"TRACE", "DEBUG", "INFO"}
 
 
@@ -147,18 +172,70 @@ def test_logs_have_a_group_with_an_end(stack: Stack) -> None:
         ("AWS/SQS", "ApproximateAgeOfOldestMessage", {"Fn::GetAtt": ["JobsQueue", "QueueName"]}),
         ("AWS/Lambda", "Errors", {"Ref": "ConsumerFunction"}),
         ("AWS/Lambda", "Throttles", {"Ref": "ConsumerFunction"}),
+        ({"Ref": "AWS::StackName"}, "NeedsAPerson", None),
     ],
 )
-def test_what_needs_a_person_raises_an_alarm(stack: Stack, namespace: str, metric: str, of: dict[str, Any]) -> None:
-    """Dead letters, an old message, function errors and throttles each have an alarm that says what to do."""
+def test_what_needs_a_person_raises_an_alarm(stack: Stack, namespace: Any, metric: str, of: Any) -> None:
+    """Dead letters, an old message, errors, throttles and four events each have an alarm that says what to do."""
     found = [
         alarm
         for alarm in stack.of_type("AWS::CloudWatch::Alarm").values()
-        if (alarm["Namespace"], alarm["MetricName"], alarm["Dimensions"][0]["Value"]) == (namespace, metric, of)
+        if (alarm["Namespace"], alarm["MetricName"]) == (namespace, metric)
+        and alarm.get("Dimensions", [{}])[0].get("Value") == of
     ]
     assert len(found) == 1
     assert found[0]["AlarmDescription"]
     assert "AlarmActions" not in found[0]
+
+
+def test_the_alarm_of_events_counts_events_that_exist(stack: Stack) -> None:
+    """A mistyped name in the log filter would never match: each is an event's, at level ERROR, and what is counted."""
+    [metric_filter] = stack.of_type("AWS::Logs::MetricFilter").values()
+    named = re.findall(r"""\(\$\.event = "([a-z_.]+)"\)""", metric_filter["FilterPattern"])
+    rebuilt = " || ".join(f'($.event = "{name}")' for name in named)
+    levels = {kind.name: kind.level for kind in EVENTS}
+
+    assert metric_filter["FilterPattern"] == f"{{ {rebuilt} }}"
+    assert set(named) == {"effect.not_recorded", "claim.lost", "message.unserved", "message.copy_failed"}
+    assert {levels[name] for name in named} == {logging.ERROR}
+    assert metric_filter["LogGroupName"] == {"Ref": "ConsumerLogGroup"}
+    [made] = metric_filter["MetricTransformations"]
+    alarm = stack.properties("NeedsAPersonAlarm")
+    assert (made["MetricNamespace"], made["MetricName"]) == (alarm["Namespace"], alarm["MetricName"])
+
+
+def test_the_filter_finds_the_name_where_the_hook_writes_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each event is a JSON line with its name under `event`, at the top: there the filter looks."""
+    written = _written(monkeypatch, capsys, ClaimWasLost(job_type="t", key="k", status=None, winner=None))
+    assert [line["event"] for line in written if "event" in line] == ["claim.lost"]
+
+
+def test_the_dashboard_searches_the_dimensions_that_metrics_have(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SEARCH finds metrics with exactly its dimensions, and messages' metrics have no job type."""
+    events = JobReplayed(job_type="t", key="k"), MessageRefused(message_id="m", reason="no")
+    emf = [line["_aws"] for line in _written(monkeypatch, capsys, *events) if "_aws" in line]
+    emitted = {frozenset(one) for line in emf for metrics in line["CloudWatchMetrics"] for one in metrics["Dimensions"]}
+    body = _text(stack.properties("Dashboard")["DashboardBody"])
+    searched = {frozenset(names.split(",")) for names in re.findall(r"""SEARCH\('\{\\"[^"]+\\",([a-z_,]+)\}'""", body)}
+
+    assert emitted == searched == {frozenset({"job_type", "service"}), frozenset({"service"})}
+
+
+def _written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *events: Event
+) -> list[dict[str, Any]]:
+    """Return the lines that the default hook writes, with the variables that the template gives it."""
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "consumer")
+    monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "stack")
+    hook = PowertoolsHook()
+    for event in events:
+        hook(event)
+    hook.flush()
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_alarms_notify_the_topic_that_is_given() -> None:
@@ -169,12 +246,10 @@ def test_alarms_notify_the_topic_that_is_given() -> None:
 
 
 def test_the_function_enters_a_vpc_only_when_asked() -> None:
-    """With subnets the function is inside a VPC and may manage network interfaces; without, it may not."""
+    """With subnets the function is inside a VPC; without, it is not."""
     inside = Stack(given={"VpcSubnetIds": "subnet-1,subnet-2", "VpcSecurityGroupIds": "sg-1"})
     assert inside.properties("ConsumerFunction")["VpcConfig"]["SubnetIds"] == "subnet-1,subnet-2"
-    assert len(inside.properties("ConsumerRole")["ManagedPolicyArns"]) == 2
     assert "VpcConfig" not in Stack().properties("ConsumerFunction")
-    assert Stack().properties("ConsumerRole")["ManagedPolicyArns"] == [{"Ref": "JobsPolicy"}]
 
 
 def test_the_dashboard_is_json(stack: Stack) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+
+import pytest
 
 from app import app
-
-if TYPE_CHECKING:
-    from template.reading import Stack
+from onceq.executor import LEAST_SECONDS
+from template.reading import Stack
 
 FOURTEEN_DAYS = 14 * 24 * 3600
 
@@ -38,6 +38,28 @@ def test_the_default_visibility_is_the_advised_one(stack: Stack) -> None:
 def test_a_large_batch_has_a_window(deployment: Stack) -> None:
     """Lambda refuses a batch size above 10 without a batching window."""
     assert deployment.parameters["BatchSize"] <= 10 or deployment.parameters["BatchingWindow"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("given", "broken"),
+    [
+        ({}, set()),
+        ({"BatchSize": "11"}, {"LargeBatchesNeedAWindow"}),
+        ({"BatchSize": "11", "BatchingWindow": "1"}, set()),
+        ({"VpcSubnetIds": "subnet-1,subnet-2"}, {"SubnetsNeedSecurityGroups"}),
+        ({"VpcSecurityGroupIds": "sg-1"}, {"SecurityGroupsNeedSubnets"}),
+        ({"VpcSubnetIds": "subnet-1", "VpcSecurityGroupIds": "sg-1,sg-2"}, set()),
+    ],
+)
+def test_parameters_that_do_not_fit_are_refused(given: dict[str, str], broken: set[str]) -> None:
+    """What CloudFormation's rules can say without arithmetic stops a deployment before it begins."""
+    assert Stack(given=given).broken_rules() == broken
+
+
+def test_a_function_lives_long_enough_to_start_a_job(stack: Stack) -> None:
+    """A job without max_duration starts only while 5 s remain, so a shorter function would never start one."""
+    least = stack.template["Parameters"]["FunctionTimeout"]["MinValue"]
+    assert least >= LEAST_SECONDS + stack.parameters["Reserve"]
 
 
 def test_the_redrive_policy_is_only_the_backstop(stack: Stack) -> None:

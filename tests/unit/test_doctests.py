@@ -22,6 +22,7 @@ MODULES = sorted(
 WITHOUT_EXAMPLE = {
     "ClaimLost": "raised inside a running job",
     "ConfigurationError": "raised by every wrong declaration",
+    "Event": "a base class: every event of telemetry is one",
     "EnqueueFailed": "raised when SQS refuses a part of a batch",
     "EnqueueRefused": "shown by Producer",
     "Enqueued": "returned by enqueue, which needs a queue",
@@ -31,7 +32,6 @@ WITHOUT_EXAMPLE = {
     "OnceqError": "a base class",
     "PayloadError": "raised by the codec",
     "PowertoolsHook": "writes to standard output",
-    "QueueError": "raised when SQS refuses a request",
     "ResultNotStored": "met where a result was too large",
     "StoreError": "raised when DynamoDB refuses a request",
 }
