@@ -45,6 +45,12 @@ class JobStatus:
         created_at: When it was first claimed.
         completed_at: When it was completed.
         not_before: When a failed job runs again at the earliest.
+
+    Example:
+        >>> at = datetime(2026, 1, 1, tzinfo=UTC)
+        >>> status = JobStatus("greet", "k-1", Status.COMPLETED, "Hello Ada", None, 1, at, at, None)
+        >>> status.status == "completed", status.result
+        (True, 'Hello Ada')
     """
 
     job_type: str

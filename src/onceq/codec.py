@@ -32,6 +32,10 @@ class ResultNotStored:
 
     Args:
         reason: Why the result was not stored.
+
+    Example:
+        >>> encode_result("x" * 100, 32).reason
+        'too large: 102 bytes, and at most 32 are stored'
     """
 
     reason: str

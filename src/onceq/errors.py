@@ -41,7 +41,12 @@ LONGEST_DELAY = 1_209_600
 
 
 class OnceqError(Exception):
-    """Something went wrong in onceq; the subclass says what and what to do."""
+    """Something went wrong in onceq; the subclass says what and what to do.
+
+    Example:
+        >>> issubclass(ConfigurationError, OnceqError), issubclass(Reject, OnceqError)
+        (True, False)
+    """
 
     def __init__(self, message: str = "") -> None:
         """Keep the message; without one, the first line of the class's docstring stands for it."""
@@ -49,7 +54,14 @@ class OnceqError(Exception):
 
 
 class ConfigurationError(OnceqError):
-    """Settings, job types or wiring contradict each other: correct them and deploy again."""
+    """Settings, job types or wiring contradict each other: correct them and deploy again.
+
+    Example:
+        >>> from onceq import job
+        >>> job("Pay Now")(print)
+        Traceback (most recent call last):
+        onceq.errors.ConfigurationError: ...
+    """
 
 
 class NotAnSqsEvent(OnceqError):
@@ -69,15 +81,36 @@ class EnvelopeError(MessageError):
 
 
 class IdempotencyKeyError(MessageError):
-    """An idempotency key is a string that is not blank, or an int."""
+    """An idempotency key is a string that is not blank, or an int.
+
+    Example:
+        >>> from onceq import join_key
+        >>> join_key("invoice", " ")
+        Traceback (most recent call last):
+        onceq.errors.IdempotencyKeyError: ...
+    """
 
 
 class PayloadError(MessageError):
-    """A value cannot be encoded as JSON, or does not fit the type that the job type declares."""
+    """A value cannot be encoded as JSON, or does not fit the type that the job type declares.
+
+    Example:
+        >>> from onceq.codec import encode
+        >>> encode(object())
+        Traceback (most recent call last):
+        onceq.errors.PayloadError: ...
+    """
 
 
 class EnqueueRefused(OnceqError):
-    """The message was not sent because SQS or DynamoDB would refuse it."""
+    """The message was not sent because SQS or DynamoDB would refuse it.
+
+    Example:
+        >>> from onceq import Producer
+        >>> Producer({"default": "https://sqs.eu-west-1.amazonaws.com/123456789012/JobsQueue"}).enqueue("Pay Now", {})
+        Traceback (most recent call last):
+        onceq.errors.EnqueueRefused: ...
+    """
 
 
 class EnqueueFailed(OnceqError):
@@ -88,6 +121,12 @@ class EnqueueFailed(OnceqError):
     Attributes:
         sent: What was sent, as ``(entry, Enqueued)`` pairs.
         failed: What was not sent, as ``(entry, reason)`` pairs.
+
+    Example:
+        >>> from onceq import Entry
+        >>> failed = EnqueueFailed([], [(Entry("greet", {"name": "Ada"}, key="k-1"), "throttled")])
+        >>> str(failed), [entry.key for entry, _ in failed.failed]
+        ('1 of 1 entries were not sent: throttled', ['k-1'])
     """
 
     def __init__(self, sent: Sequence[tuple[Any, Any]], failed: Sequence[tuple[Any, str]]) -> None:
@@ -99,7 +138,13 @@ class EnqueueFailed(OnceqError):
 
 
 class StoreError(OnceqError):
-    """The claims table refused a request: check the table's name, region and the function's permissions."""
+    """The claims table refused a request: check the table's name, region and the function's permissions.
+
+    Example:
+        >>> raise StoreError("AccessDeniedException: the role may not write the table")
+        Traceback (most recent call last):
+        onceq.errors.StoreError: AccessDeniedException: the role may not write the table
+    """
 
 
 class StoreUnavailable(StoreError):
@@ -127,7 +172,12 @@ class JobTimedOut(OnceqError):
 
 
 class QueueError(OnceqError):
-    """SQS refused a request: check the queue's URL and the function's permissions."""
+    """SQS refused a request: check the queue's URL and the function's permissions.
+
+    Example:
+        >>> issubclass(QueueError, OnceqError)
+        True
+    """
 
 
 class QueueUnavailable(QueueError):
@@ -208,6 +258,15 @@ class ClaimLost(Signal):
     Attributes:
         seen: The record as it stands now (``onceq.record.Record``), or ``None`` if it is gone.
         own: The record as the loser last wrote it, or ``None`` where that is not told.
+
+    Example:
+        >>> try:
+        ...     raise ClaimLost
+        ... except Exception:
+        ...     print("swallowed")
+        ... except ClaimLost as lost:
+        ...     print(lost)
+        the claim was taken over by another claimant
     """
 
     def __init__(self, seen: Any = None, own: Any = None) -> None:

@@ -37,7 +37,15 @@ DEFAULT_RETENTION = timedelta(days=60)
 
 
 class _All:
-    """The whole payload."""
+    """The whole payload.
+
+    Example:
+        >>> @job("greet")
+        ... def greet(payload: dict) -> None:
+        ...     print(payload["name"])
+        >>> greet.fingerprint
+        ALL
+    """
 
     def __repr__(self) -> str:
         return "ALL"
@@ -51,6 +59,13 @@ class JobType(Generic[P, R]):
     """A function with a stable name, and how its jobs are run. Make one with `job`.
 
     Calling it calls the plain function, so a unit test needs no framework.
+
+    Example:
+        >>> @job("greet", max_attempts=3)
+        ... def greet(payload: dict) -> str:
+        ...     return "Hello " + payload["name"]
+        >>> greet.name, greet.max_attempts, greet({"name": "Ada"})
+        ('greet', 3, 'Hello Ada')
     """
 
     function: Callable[P, R]

@@ -22,6 +22,11 @@ class PowertoolsHook:
     metrics are collected and written once a batch by the invoking thread, since Powertools' Metrics is not made for
     threads (https://docs.powertools.aws.dev/lambda/python/latest/core/metrics/). The namespace and service come from
     ``POWERTOOLS_METRICS_NAMESPACE`` and ``POWERTOOLS_SERVICE_NAME``, as always with Powertools.
+
+    Example:
+        >>> from onceq import App
+        >>> [type(hook).__name__ for hook in App([]).hooks]
+        ['PowertoolsHook']
     """
 
     def __init__(self) -> None:

@@ -31,7 +31,13 @@ _GROUP = re.compile(r"[!-~]{1,128}")
 
 
 class Enqueued(NamedTuple):
-    """What was sent: the job's idempotency key and SQS's message id."""
+    """What was sent: the job's idempotency key and SQS's message id.
+
+    Example:
+        >>> key, message_id = Enqueued("o-1", "0a1b")
+        >>> key
+        'o-1'
+    """
 
     key: str
     message_id: str

@@ -20,7 +20,13 @@ LOGGER = "onceq"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something happened. ``name`` is stable; ``metric`` counts it; ``level`` is how it is logged."""
+    """Something happened. ``name`` is stable; ``metric`` counts it; ``level`` is how it is logged.
+
+    Example:
+        >>> event = JobReplayed(job_type="greet", key="k-1")
+        >>> event.name, event.metric, event.fields()
+        ('job.replayed', 'JobsReplayed', {'job_type': 'greet', 'key': 'k-1'})
+    """
 
     name: ClassVar[str] = ""
     metric: ClassVar[str | None] = None
