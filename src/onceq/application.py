@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from onceq.catalogue import JobTypes
 from onceq.clock import OpenDeadline, deadline_of
+from onceq.codec import decode_result
 from onceq.consumer import Consumer
-from onceq.executor import Executor, result_of
+from onceq.errors import ConfigurationError
+from onceq.executor import Executor
 from onceq.message import check_key
 from onceq.powertools import PowertoolsHook
 from onceq.producer import Producer
@@ -70,7 +73,9 @@ class JobStatus:
             job_type=record.job_type,
             key=record.idempotency_key,
             status=record.status,
-            result=result_of(record) if record.status is Status.COMPLETED else None,
+            result=decode_result(record.result, record.result_not_stored)
+            if record.status is Status.COMPLETED
+            else None,
             error=record.error,
             attempts=record.attempts,
             created_at=_time(record.created_at),
@@ -115,12 +120,16 @@ class App:
             runtime: Instead of one of its own, for tests and tools that share clients or hold a clock.
 
         Raises:
-            ConfigurationError: If two job types share a name, or the default is not among them.
+            ConfigurationError: If two job types share a name, the default is not among them, or a middleware is async.
         """
         self.job_types = JobTypes(job_types, default)
         self.runtime = runtime or Runtime(settings)
         self.hooks: tuple[Callable[[Event], object], ...] = (PowertoolsHook(),) if hooks is None else tuple(hooks)
         self._middleware = tuple(middleware)
+        for layer in self._middleware:
+            if inspect.iscoroutinefunction(layer) or inspect.iscoroutinefunction(getattr(layer, "__call__", None)):  # noqa: B004 - its kind is asked, not whether there is one
+                message = f"middleware {layer!r} is `async def`: write a plain function, which wraps async jobs too"
+                raise ConfigurationError(message)
         self._telemetry = Telemetry(self.hooks)
         self._producer = Producer(job_types=self.job_types, runtime=self.runtime)
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceq.context import Context
-from onceq.errors import ClaimLost, JobTimedOut, Signal, StoreError
+from onceq.errors import ClaimLost, JobControl, JobTimedOut, Signal, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,11 +73,19 @@ def run(
     for layer in reversed(middleware):
         call = partial(layer, call, context, job.payload)
     try:
-        return call(), None
-    except Signal:
+        value = call()
+        if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
+            # Nothing would ever run it, so the job did not run.
+            message = f"the job returned a {type(value).__name__} that nobody runs: is a middleware async?"
+            raise TypeError(message)  # noqa: TRY301 - it ends the attempt as the job's own errors do
+    except Signal as signal:
+        if isinstance(signal, ClaimLost) and signal.own is None:
+            return None, signal  # raised by the job itself: only a refused write of ours tells that a claim is lost
         raise
     except BaseException as error:  # noqa: BLE001
         return None, error
+    # Returned instead of raised, it can only mean the same.
+    return (None, value) if isinstance(value, JobControl) else (value, None)
 
 
 def _awaited(awaitable: Any, seconds: float | None, loop: asyncio.AbstractEventLoop) -> Any:

@@ -65,7 +65,7 @@ class JobTypes:
         self._by_name: dict[str, JobType[..., Any]] = {}
         for job_type in job_types:
             if not isinstance(job_type, JobType):
-                message = f"{job_type!r} is not a job type: decorate the function with @job(…)"
+                message = f'{job_type!r} is not a job type: write @job("a_stable_name") above the function'
                 raise ConfigurationError(message)
             for name in (job_type.name, *job_type.formerly):
                 require(name not in self._by_name, f"two job types serve the name {name!r}")
@@ -102,7 +102,8 @@ class JobTypes:
             return self._by_name[name]
         except KeyError:
             near = difflib.get_close_matches(name, self._by_name, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(self._by_name)) or 'none'}"
+            known = ", ".join(sorted(self._by_name)) or "none"
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {known}; add yours to App([…]) in src/app.py"
             message = f"no job type is named {name!r}: {hint}"
             raise ConfigurationError(message) from None
 

@@ -56,7 +56,7 @@ def decide(record: Record, request: Request, now_ms: int) -> Decision:
     Returns:
         One decision; `docs/lifecycle.md` has the table, asserted cell by cell.
     """
-    if request.fingerprint and record.payload_fingerprint and request.fingerprint != record.payload_fingerprint:
+    if request.reuses_key_of(record):
         return KeyReuse(record)
     match record.status:
         case Status.COMPLETED:

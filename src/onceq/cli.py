@@ -6,7 +6,6 @@ folder, or to AWS where the environment names the queues and the table; ``invoke
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import logging
@@ -17,18 +16,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onceq
-from onceq.application import App
+from onceq.application import JobStatus
+from onceq.clock import OpenDeadline
 from onceq.codec import decode
-from onceq.console import ConsoleHook, JobLogHandler
+from onceq.console import INVOKE_HINTS, WORK_HINTS, ConsoleHook, JobLogHandler
 from onceq.errors import ConfigurationError, EnqueueFailed, OnceqError, PayloadError, QueueError, StoreError
-from onceq.listing import job_text, job_values, letter_values, letters_text, record_values, records_text
+from onceq.listing import (
+    job_text,
+    job_values,
+    lease_values,
+    letter_values,
+    letters_text,
+    record_values,
+    records_text,
+)
+from onceq.loading import load_app, parameters_of, read_env_json, read_event
+from onceq.message import check_key
 from onceq.options import parser_of
 from onceq.powertools import PowertoolsHook
+from onceq.record import Status, pk_of
+from onceq.store import is_free
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
+    from onceq.application import App
     from onceq.record import Record
     from onceq.telemetry import Event
 
@@ -72,7 +85,8 @@ def _fail(error: object, code: int) -> int:
 
 
 def _dev(options: argparse.Namespace) -> int:
-    from onceq.dev import read_env_json, session  # noqa: PLC0415 - only this command needs it
+    from onceq.dev import session, unfitting  # noqa: PLC0415 - only this command needs them
+    from onceq.local import replaced_environment  # noqa: PLC0415
 
     console = ConsoleHook()
 
@@ -85,12 +99,17 @@ def _dev(options: argparse.Namespace) -> int:
         app=options.app,
         workers=options.workers,
         say=say,
-        parameters=_parameters(options.parameter),
+        parameters=parameters_of(options.parameter),
         env_json=read_env_json(options.env_vars),
         options=tuple(passed),
         grace=options.grace,
     ) as running:
+        with replaced_environment(running.workers[0].environment):
+            job_types = _app(options).job_types
         print(running.banner(onceq.__version__), flush=True)
+        for source, settings in running.consumed:
+            for line in unfitting(job_types, source, settings):
+                console.line("warning", line)
         running.run()
     return 0
 
@@ -99,7 +118,7 @@ def _work(options: argparse.Namespace) -> int:
     from onceq.worker import work  # noqa: PLC0415 - only this command needs it
 
     app = _app(options)
-    console = ConsoleHook(options.name, verbose=options.verbose)
+    console = ConsoleHook(options.name, verbose=options.verbose, hints=WORK_HINTS)
     if not options.json_logs:
         _log_to(console)
     work(
@@ -116,22 +135,18 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def _invoke(options: argparse.Namespace) -> int:
-    from onceq.dev import (  # noqa: PLC0415 - only this command needs them
-        read_env_json,
-        read_json,
-        shell_environment,
-        sources_of,
-    )
+    from onceq.dev import shell_environment, sources_of, unfitting  # noqa: PLC0415 - only this command needs them
     from onceq.local import embedded_moto  # noqa: PLC0415
     from onceq.resources import create_resources  # noqa: PLC0415
     from onceq.template import function_environment, load_template  # noqa: PLC0415
 
-    event = read_json(options.event)
+    event = read_event(options.event)
     template = load_template(options.template)
     shell = shell_environment(os.environ)
     with embedded_moto():
-        resources = create_resources(template, parameters=_parameters(options.parameter), embedded=True)
-        function = options.function or sources_of(template, resources)[0].function
+        resources = create_resources(template, parameters=parameters_of(options.parameter), embedded=True)
+        sources = sources_of(template, resources)
+        function = options.function or sources[0].function
         environment = function_environment(
             template, resources, function=function, env_json=read_env_json(options.env_vars), shell=shell
         )
@@ -140,16 +155,23 @@ def _invoke(options: argparse.Namespace) -> int:
         os.environ.update({name: value for name, value in environment.items() if name != "AWS_ENDPOINT_URL"})
         app = _app(options)
         # The event's receipt handles are nobody's, so no visibility can be changed here.
-        console = ConsoleHook(stream=sys.stderr, verbose=options.verbose, hidden=("visibility.not_changed",))
+        hidden = ("visibility.not_changed",)
+        console = ConsoleHook(stream=sys.stderr, verbose=options.verbose, hidden=hidden, hints=INVOKE_HINTS)
+        settings = app.runtime.settings
+        for source in sources:
+            for line in unfitting(app.job_types, source, settings) if source.function == function else ():
+                console.line("warning", line)
         if not options.json_logs:
             _log_to(console)
         app = app.with_hooks(_hooks(app, console, json_logs=options.json_logs))
         if options.queue:
-            arn = app.runtime.settings.queue(options.queue).arn
-            for record in event.get("Records") or [] if isinstance(event, dict) else []:
+            arn = settings.queue(options.queue).arn
+            for record in event["Records"]:
                 record["eventSourceARN"] = arn
         try:
             answer = app.consumer(event)
+        except ConfigurationError:
+            raise
         except OnceqError as error:
             return _fail(f"the handler raised {type(error).__name__}: {error}", FAILED)
         except Exception as error:  # noqa: BLE001 - whatever it is, Lambda would report a failed invocation
@@ -169,7 +191,7 @@ def _enqueue(options: argparse.Namespace) -> int:
     try:
         payload = decode(sys.stdin.read() if options.payload == "-" else options.payload)
     except PayloadError as error:
-        message = f"--payload is not JSON: {error}"
+        message = f"--payload is not JSON: {str(error).removeprefix('not JSON: ')}"
         raise ConfigurationError(message) from error
     _connect()
     sent = _app(options).enqueue(
@@ -189,13 +211,17 @@ def _enqueue(options: argparse.Namespace) -> int:
 
 def _show(options: argparse.Namespace) -> int:
     _connect()
-    status = _app(options).lookup(options.job_type, options.key)
-    if status is None:
-        return _fail(f"there is no record of {options.job_type} {options.key}", FAILED)
-    if options.json:
-        print(json.dumps(job_values(status)))
-    else:
-        print(job_text(status))
+    app = _app(options)
+    runtime, job_type = app.runtime, app.job_types.named(options.job_type)
+    record = runtime.store(OpenDeadline()).get(pk_of(job_type.storage_name, check_key(options.key)))
+    now_ms = runtime.clock.now_ms()
+    if record is None or is_free(record, now_ms):
+        reason = "not claimed yet, or never enqueued"
+        return _fail(f"there is no record of {options.job_type} {options.key}: {reason}", FAILED)
+    values = job_values(JobStatus.of(record))
+    if record.status is Status.PROCESSING:
+        values |= lease_values(record, now_ms, runtime.settings.clock_skew)
+    print(json.dumps(values) if options.json else job_text(values))
     return 0
 
 
@@ -237,23 +263,7 @@ def _dlq(options: argparse.Namespace) -> int:
 
 
 def _app(options: argparse.Namespace) -> App:
-    """Import the application; `src/` beside the template is its import root, as in Lambda."""
-    source = str((Path(options.template).parent / "src").resolve())
-    if source not in sys.path:
-        sys.path.insert(0, source)
-    module_name, _, name = options.app.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name != module_name:
-            raise
-        message = f"--app {options.app}: there is no module {module_name!r} in {source}"
-        raise ConfigurationError(message) from error
-    app = getattr(module, name or "app", None)
-    if not isinstance(app, App):
-        message = f"--app {options.app}: {module_name} has no onceq.App named {name or 'app'!r}"
-        raise ConfigurationError(message)
-    return app
+    return load_app(options.app, options.template)
 
 
 def _hooks(app: App, console: ConsoleHook, *, json_logs: bool) -> list[Callable[[Event], object]]:
@@ -280,7 +290,7 @@ def _connect() -> None:
         if environment is None:
             message = (
                 f"no session runs in this folder ({STATE_FILE}) and the environment names no queues: "
-                "start `python -m onceq dev`, or set ONCEQ_QUEUES and ONCEQ_CLAIMS_TABLE"
+                "start `make dev` (or `python -m onceq dev`), or set ONCEQ_QUEUES and ONCEQ_CLAIMS_TABLE"
             )
             raise ConfigurationError(message)
         os.environ.update(environment)
@@ -294,8 +304,6 @@ def _records(table_name: str, most: int | None = None) -> list[Record]:
 
 
 def _peek(app: App, url: str) -> list[dict[str, Any]]:
-    from onceq.clock import OpenDeadline  # noqa: PLC0415 - only here
-
     queue = app.runtime.queue(OpenDeadline())
     request = {
         "QueueUrl": url,
@@ -315,17 +323,6 @@ def _peek(app: App, url: str) -> list[dict[str, Any]]:
     ]
     queue.change_visibility_batch(url, entries)
     return messages
-
-
-def _parameters(words: Sequence[str]) -> dict[str, object]:
-    parameters: dict[str, object] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals:
-            message = f"--parameter {word}: give NAME=VALUE"
-            raise ConfigurationError(message)
-        parameters[name] = value
-    return parameters
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 
 from onceq.errors import PayloadError
 
+# Deeper values are read or not by how deep the reader's own stack is: a result could be stored and never be replayed.
+MOST_LEVELS = 200
 # How msgspec may write a float that has no fraction; in a string it only costs a second look.
 _FLOAT = re.compile(r"\d(?:\.0|e)")
 # msgspec quotes the value that does not fit; a reason is logged, and a payload is not.
-_QUOTED_VALUE = re.compile(r"(Invalid (?:enum )?value) .*?(?= - at `|$)", re.DOTALL)
+_QUOTED_VALUE = re.compile(r"(Invalid (?:enum )?value) .*(?= - at `)|(Invalid (?:enum )?value) .*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ def encode(value: object) -> str:
             message = "NaN and the infinities are not JSON: send None or a string instead"
             raise PayloadError(message)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise PayloadError(_reason(f"a {type(value).__name__} cannot be written as JSON", error)) from error
+        raise PayloadError(_reason(f"{type(value).__name__} values cannot be written as JSON", error)) from error
     return data.decode()
 
 
@@ -73,16 +76,21 @@ def decode(text: str | bytes) -> Any:
     """Return the value that JSON text stands for.
 
     Raises:
-        PayloadError: If the text is not JSON, or holds what Python cannot (a lone surrogate, a number out of range).
+        PayloadError: If the text is not JSON, holds what Python cannot (a lone surrogate, a number out of range), or is
+            nested more than 200 levels deep.
 
     Example:
         >>> decode('{"amount": 5}')
         {'amount': 5}
     """
     try:
-        return _decoder.decode(text)
+        value = _decoder.decode(text)
     except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise PayloadError(_reason("not JSON", error)) from error
+    data = text.encode() if isinstance(text, str) else text
+    if data.count(b"[") + data.count(b"{") > MOST_LEVELS:
+        _check_depth(value)
+    return value
 
 
 def fit(value: object, type_: Any) -> Any:
@@ -109,6 +117,16 @@ def fit(value: object, type_: Any) -> Any:
     except Exception as error:  # a payload's own __post_init__ or validator may raise anything
         message = f"the payload does not fit: {_without_values(error)}"
         raise PayloadError(printable(message)) from error
+
+
+def fits_json(type_: Any) -> bool:
+    """Return whether decoded JSON can become a value of this type at all."""
+    if type_ is Any or type_ is object or _is_pydantic(type_):
+        return True
+    try:
+        return not isinstance(msgspec.inspect.type_info(type_), msgspec.inspect.CustomType)
+    except Exception:  # noqa: BLE001 - a type that msgspec cannot describe is judged by the first payload
+        return True
 
 
 def fingerprint(value: object) -> str:
@@ -152,15 +170,65 @@ def encode_result(value: object, limit: int) -> str | ResultNotStored:
     return text
 
 
+def decode_result(text: str | None, not_stored: str | None) -> Any:
+    """Return a stored result: the same value for the first run and for every replay, and never an error.
+
+    Args:
+        text: The stored text, if there is one.
+        not_stored: Why there is none, if that is known.
+
+    Returns:
+        The value, or a `ResultNotStored`.
+    """
+    if not_stored is not None:
+        return ResultNotStored(not_stored)
+    try:
+        return None if text is None else decode(text)
+    except PayloadError as error:
+        return ResultNotStored(str(error))  # written by a release that took more than this one
+
+
 def printable(text: object, limit: int = 1000) -> str:
     """Return text that DynamoDB, SQS and a log line accept: bounded, without control characters or lone surrogates."""
-    clean = str(text).encode("utf-8", "replace").decode()
+    # Cut first: cleaning tens of megabytes takes seconds, in which no other job gets a turn.
+    clean = str(text)[: limit + 1].encode("utf-8", "replace").decode()
     clean = "".join(char if char.isprintable() else " " for char in clean)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"
 
 
 def _reason(what: str, error: BaseException) -> str:
-    return printable(f"{what}: {error}")
+    return printable(f"{what}: {text_of(error)}")
+
+
+def shown(value: object) -> str:
+    """Return a value as one bounded line; a ``__repr__`` that raises stops no job."""
+    try:
+        return printable(repr(value))
+    except BaseException as error:  # noqa: BLE001 - as below
+        return text_of(error)
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's own words, bounded; whatever its ``__str__`` does, there are some."""
+    try:
+        return printable(error)
+    except BaseException:  # noqa: BLE001 - what an exception of the user's cannot say must still be recorded
+        return "(it has no readable message)"
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return
+    message = f"nested more than {MOST_LEVELS} levels deep"
+    raise PayloadError(message)
 
 
 def _without_values(error: Exception) -> str:
@@ -168,7 +236,7 @@ def _without_values(error: Exception) -> str:
     if pydantic is not None and isinstance(error, pydantic.ValidationError):
         found = error.errors(include_url=False, include_context=False, include_input=False)
         return "; ".join(f"{one['msg']} - at `$.{'.'.join(map(str, one['loc']))}`" for one in found)
-    return _QUOTED_VALUE.sub(r"\1", str(error))
+    return _QUOTED_VALUE.sub(lambda found: found[1] or found[2], text_of(error))
 
 
 def _is_pydantic(type_: Any) -> bool:

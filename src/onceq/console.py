@@ -27,6 +27,14 @@ _ONLY_VERBOSE = ("job.started",)
 # Said in the line's own place, or of no use to a person.
 _SAID = ("job_type", "key", "message_id", "claimant", "previous_claimant", "winner", "trace")
 _TIMES = ("until", "not_before")
+_HINTED = ("message.refused", "message.unserved")
+# What a person can do about a reason that holds these words.
+_ENVELOPE_HINT = {"is not an onceq envelope": "to serve such bodies: App([…], default=a_job_type)"}
+INVOKE_HINTS = _ENVELOPE_HINT | {
+    "is not in ONCEQ_QUEUES": "to take the records as from a queue of the template: --queue default",
+    "no job type is named": "is it in App([…])?",
+}
+WORK_HINTS = _ENVELOPE_HINT | {"no job type is named": "is it in App([…])? Restart after changing code"}
 NAME_WIDTH = 21
 JOB_WIDTH = 30
 
@@ -41,6 +49,7 @@ class ConsoleHook:
         stream: TextIO | None = None,
         verbose: bool = False,
         hidden: Iterable[str] = (),
+        hints: Mapping[str, str] | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Make a hook.
@@ -50,12 +59,14 @@ class ConsoleHook:
             stream: Where to write; stdout if not given.
             verbose: Whether to show starts and DEBUG events too.
             hidden: Names of events that are not shown.
+            hints: What to add to a reason, by words that stand in it.
             clock: The time.
         """
         self._label = label
         self._stream = stream or sys.stdout
         self._level = logging.DEBUG if verbose else logging.INFO
         self._hidden = frozenset(hidden) if verbose else frozenset(hidden).union(_ONLY_VERBOSE)
+        self._hints = dict(hints or {})
         self._clock = clock or SystemClock()
         self._coloured = is_coloured(self._stream)
 
@@ -66,7 +77,7 @@ class ConsoleHook:
         values = event.fields()
         subject = f"{event.job_type} {event.key}" if isinstance(event, JobEvent) else str(values.get("message_id", ""))
         colour = _GOOD.get(event.name, _COLOURS.get(event.level, ""))
-        self.line(event.name, subject, self._details(values), colour)
+        self.line(event.name, subject, self._details(values) + self._hint(event.name, values), colour)
         if "trace" in values:
             self._stream.write(str(values["trace"]).rstrip() + "\n")
 
@@ -83,6 +94,10 @@ class ConsoleHook:
     def _time(self) -> str:
         now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         return now.astimezone().strftime("%H:%M:%S")
+
+    def _hint(self, name: str, values: Mapping[str, Any]) -> str:
+        reason = str(values.get("reason")) if name in _HINTED else ""
+        return "".join(f" ({hint})" for words, hint in self._hints.items() if words in reason)
 
     def _details(self, values: Mapping[str, Any]) -> str:
         said = []

@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from onceq.codec import encode
+from onceq.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping
-
-    from onceq.message import Message
 
 _STEP_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 JOB_LOGGER = "onceq.job"
@@ -22,7 +21,7 @@ JOB_LOGGER = "onceq.job"
 
 @dataclass(frozen=True)
 class Context:
-    """One attempt at a job, as the job sees it.
+    """One attempt at a job, as the job sees it. The framework makes it; every field has a default, for unit tests.
 
     Args:
         job_type: The job type's oldest name, which stored and downstream keys use.
@@ -31,16 +30,20 @@ class Context:
         fencing_token: Rises with every attempt; give it to stores of your own, which refuse lower ones.
         message: The message that this attempt came from.
         seconds_left: Tells the seconds left.
+
+    Example:
+        >>> Context(key="o-1").attempt
+        1
     """
 
     __onceq_context__: ClassVar[bool] = True
 
-    job_type: str
-    key: str
-    attempt: int
-    fencing_token: int
-    message: Message
-    seconds_left: Callable[[], float]
+    job_type: str = "job"
+    key: str = "key"
+    attempt: int = 1
+    fencing_token: int = 1
+    message: Message = field(default_factory=lambda: Message(None, None))
+    seconds_left: Callable[[], float] = lambda: float("inf")
 
     def remaining(self) -> float:
         """Return the seconds this attempt may still take: until its ``max_duration``, or until Lambda stops us."""
@@ -69,7 +72,7 @@ class Context:
             ValueError: If the name is empty, longer than 100, or holds more than letters, digits, ``_``, ``.``, ``-``.
 
         Example:
-            >>> ctx = Context("process_payment", "o-1", 1, 1, None, lambda: 9.0)
+            >>> ctx = Context("process_payment", "o-1")
             >>> ctx.idempotency_key_for("charge") == ctx.idempotency_key_for("charge")
             True
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from onceq.record import Record, Semantics, Status
@@ -43,15 +44,22 @@ class Request:
     semantics: Semantics = Semantics.AT_LEAST_ONCE
     alone: bool = False
 
+    def reuses_key_of(self, record: Record) -> bool:
+        """Return whether the record's key belongs to a job with another payload."""
+        # One message has one payload: if it differs now, the job type compares something else since a deployment.
+        same = self.message_id is not None and self.message_id == record.message_id
+        compared = self.fingerprint is not None and record.payload_fingerprint is not None and not same
+        return compared and self.fingerprint != record.payload_fingerprint
+
     def ended_until(self, now_ms: int) -> int:
         """Return until when an ended job is remembered, epoch seconds."""
-        return now_ms // 1000 + self.retention_s
+        return math.ceil(now_ms / 1000) + self.retention_s
 
     def unended_until(self, now_ms: int) -> int | None:
         """Return until when a job that has not ended is; one that may start at most once is never forgotten (G9)."""
         if self.semantics is Semantics.AT_MOST_ONCE:
             return None
-        return now_ms // 1000 + max(self.retention_s, UNENDED_RETENTION_S)
+        return math.ceil(now_ms / 1000) + max(self.retention_s, UNENDED_RETENTION_S)
 
     def first(self, token: str, now_ms: int) -> Record:
         """Return the record of a first claim under this token."""

@@ -17,12 +17,13 @@ from onceq.errors import ConfigurationError
 from onceq.local import AWS_VARIABLES, MotoServer, child_environment, replaced_environment
 from onceq.resources import Resources, create_resources
 from onceq.settings import PREFIX, Settings
-from onceq.template import FUNCTION_TYPES, function_environment, load_template
+from onceq.template import FUNCTION_TYPES, function_environment, load_template, parameter_of
 from onceq.worker import CUT_OFF, GRACE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from onceq.job_type import JobType
     from onceq.template import Template
 
 STATE_FILE = Path(".onceq") / "dev.json"
@@ -32,6 +33,7 @@ RESTART_SECONDS = 2.0
 LONGEST_RESTART_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 DEFAULT_BATCH_SIZE = 10
+DEFAULT_TIMEOUT = 3
 # The shell's own values of these would send a local run somewhere else.
 _FOREIGN = ("AWS_", "ONCEQ_QUEUES", "ONCEQ_CLAIMS_TABLE")
 
@@ -44,11 +46,15 @@ class Source:
         function: Logical id of the function.
         arn: ARN of the queue.
         batch_size: Messages in one event at most.
+        timeout: Seconds that an invocation may take.
+        timeout_name: What sets them: a parameter of the template, or the function's Timeout.
     """
 
     function: str
     arn: str
     batch_size: int
+    timeout: float
+    timeout_name: str
 
 
 def sources_of(template: Template, resources: Resources) -> list[Source]:
@@ -58,52 +64,54 @@ def sources_of(template: Template, resources: Resources) -> list[Source]:
         ConfigurationError: If none does.
     """
     sources = []
+    shared = (template.get("Globals") or {}).get("Function") or {}
     for function, resource in template["Resources"].items():
         if not isinstance(resource, dict) or resource.get("Type") not in FUNCTION_TYPES:
             continue
-        for name, event in ((resource.get("Properties") or {}).get("Events") or {}).items():
+        own = resource.get("Properties") or {}
+        timeout = own.get("Timeout", shared.get("Timeout", DEFAULT_TIMEOUT))
+        for name, event in (own.get("Events") or {}).items():
             if event.get("Type") == "SQS":
                 path = f"Resources.{function}.Properties.Events.{name}.Properties"
                 properties = resources.resolver.resolve(event.get("Properties") or {}, path)
                 batch_size = int(properties.get("BatchSize", DEFAULT_BATCH_SIZE))
-                sources.append(Source(function, str(properties.get("Queue", "")), batch_size))
+                seconds = float(resources.resolver.resolve(timeout, f"Resources.{function}.Properties.Timeout"))
+                limit = parameter_of(template, timeout) or f"{function}'s Timeout"
+                sources.append(Source(function, str(properties.get("Queue", "")), batch_size, seconds, limit))
     if not sources:
         message = "no function of the template has an event of type SQS, so there is nothing to consume"
         raise ConfigurationError(message)
     return sources
 
 
-def read_json(path: str) -> Any:
-    """Read a JSON file, or stdin where the path is ``-``.
+def unfitting(job_types: Iterable[JobType[..., Any]], source: Source, settings: Settings) -> list[str]:
+    """Return a warning for each job type that could never start on Lambda, where an invocation ends.
 
-    Raises:
-        ConfigurationError: If it cannot be read.
+    Args:
+        job_types: The application's.
+        source: Which function consumes which queue.
+        settings: What the function's environment says.
     """
-    try:
-        return json.loads(sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        message = f"{path} cannot be read as JSON: {error}"
-        raise ConfigurationError(message) from error
-
-
-def read_env_json(path: str | None) -> dict[str, Any]:
-    """Read SAM's ``env.json``; without a path the one in this folder, if there is one.
-
-    Raises:
-        ConfigurationError: If it cannot be read, or is no object.
-    """
-    if path is None and not Path("env.json").exists():
-        return {}
-    path = path or "env.json"
-    value = read_json(path)
-    if not isinstance(value, dict):
-        message = f"{path} must hold an object, as for `sam local invoke --env-vars`"
-        raise ConfigurationError(message)
-    return value
+    queue = settings.queue_of(source.arn)
+    return [
+        f"{job_type.name}: max_duration={job_type.max_duration:g} and Reserve {settings.reserve:g} do not fit into "
+        f"{source.timeout_name} {source.timeout:g}: lower max_duration or raise {source.timeout_name}; "
+        "on Lambda its messages would be kept"
+        for job_type in job_types
+        if queue is not None and job_type.queue == queue.name and job_type.max_duration is not None
+        # Equal does not fit either: a few ms are gone when the function begins.
+        if job_type.max_duration + settings.reserve >= source.timeout
+    ]
 
 
 def shell_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what may override the template from the shell: nothing that leads to AWS or to other queues."""
+    """Return what may override the template from the shell: nothing that leads to AWS or to other queues.
+
+    Raises:
+        ConfigurationError: If a variable with our prefix is unknown; the template would not pass it, in silence.
+    """
+    # An empty value is not read, so this looks at the names alone.
+    Settings.from_env(dict.fromkeys(environ, ""))
     return {name: value for name, value in environ.items() if not name.startswith(_FOREIGN)}
 
 
@@ -115,11 +123,12 @@ def endpoint_parameters(template: Template, parameters: Mapping[str, object], en
 
 @dataclass
 class Worker:
-    """One worker process and how to start it again."""
+    """One worker process and how to start it again; ``after`` says when what it had received comes back."""
 
     name: str
     command: list[str]
     environment: dict[str, str]
+    after: str = ""
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     restart_at: float | None = None
@@ -141,6 +150,7 @@ class Session:
     resources: Resources
     environment: dict[str, str]
     workers: list[Worker]
+    consumed: list[tuple[Source, Settings]]
     say: Callable[[str], object]
     grace: float = GRACE_SECONDS
     _clock: SystemClock = field(default_factory=SystemClock)
@@ -159,7 +169,7 @@ class Session:
         try:
             self._stop()
         except KeyboardInterrupt:
-            self.say("killed: claims of running jobs go stale and are taken over")
+            self.say("killed: jobs under way were cut off; this session's queues and claims are gone with it")
         finally:
             for worker in self.workers:
                 if worker.process is not None and worker.process.poll() is None:
@@ -178,7 +188,7 @@ class Session:
         lines = [f"onceq {version}", *(f"  {name:<{width}}  {value}" for name, value in rows)]
         lines += ["", "From another terminal in this folder:"]
         lines += [f"  {shown} enqueue JOB_TYPE --payload '{{...}}' --key KEY", f"  {shown} show JOB_TYPE KEY"]
-        lines += [f"  {shown} records", f"  {shown} dlq", "", "Ctrl-C stops.", ""]
+        lines += [f"  {shown} records", f"  {shown} dlq", "", "Restart after changing code. Ctrl-C stops.", ""]
         return "\n".join(lines)
 
     def _look_after(self) -> None:
@@ -194,7 +204,8 @@ class Session:
                 pause = min(LONGEST_RESTART_SECONDS, RESTART_SECONDS * 2 ** (worker.quick_deaths - 1))
                 pause = pause if worker.quick_deaths else 0.0
                 worker.restart_at = now + pause
-                self.say(f"worker {worker.name} {_ended(code)}; it is restarted{f' in {pause:g} s' if pause else ''}")
+                again = f"it is restarted{f' in {pause:g} s' if pause else ''}"
+                self.say("; ".join(filter(None, (f"worker {worker.name} {_ended(code)}", again, worker.after))))
 
     def _stop(self) -> None:
         running = [worker.process for worker in self.workers if worker.process and worker.process.poll() is None]
@@ -205,7 +216,7 @@ class Session:
             self._clock.sleep(LOOK_SECONDS)
         cut_off = sum(process.poll() == CUT_OFF for process in running)
         if cut_off:
-            self.say(f"{cut_off} worker(s) still had jobs running; their messages come again")
+            self.say(f"{cut_off} worker(s) still had jobs running, which were cut off")
 
 
 @contextmanager
@@ -238,8 +249,9 @@ def session(
     Raises:
         ConfigurationError: If the template, ``env.json`` and the settings do not fit.
     """
-    if running_session() is not None:
-        message = f"a session runs in this folder already ({STATE_FILE}): stop it first"
+    other = _running_state()
+    if other is not None:
+        message = f"a session runs in this folder already (pid {other['pid']}, {STATE_FILE}): stop it first"
         raise ConfigurationError(message)
     template = load_template(template_path)
     shell = shell_environment(os.environ)
@@ -252,12 +264,15 @@ def session(
         )
         started: list[Worker] = []
         environments: list[dict[str, str]] = []
+        consumed: list[tuple[Source, Settings]] = []
         for source in sources_of(template, resources):
             function = function_environment(
                 template, resources, function=source.function, env_json=env_json, shell=shell
             )
             environments.append(function | local)
-            queue = Settings.from_env(function).queue_of(source.arn)
+            settings = Settings.from_env(function)
+            consumed.append((source, settings))
+            queue = settings.queue_of(source.arn)
             if queue is None:
                 message = f"{source.function} consumes {source.arn}, which its ONCEQ_QUEUES does not have"
                 raise ConfigurationError(message)
@@ -267,21 +282,35 @@ def session(
             for _ in range(workers):
                 name = f"w{len(started) + 1}"
                 environment = child_environment(_base(shell) | function | local)
-                started.append(Worker(name, [*command, "--name", name], environment))
+                after = _after(resources, source.arn)
+                started.append(Worker(name, [*command, "--name", name], environment, after))
         state = {"pid": os.getpid(), "endpoint": server.endpoint, "environment": environments[0]}
         stack.enter_context(_state_file(state))
-        yield Session(server.endpoint, resources, environments[0], started, say, grace)
+        yield Session(server.endpoint, resources, environments[0], started, consumed, say, grace)
 
 
 def running_session() -> dict[str, str] | None:
     """Return the environment of the session that runs in this folder, or ``None``."""
+    state = _running_state()
+    environment: dict[str, str] | None = state["environment"] if state else None
+    return environment
+
+
+def _running_state() -> dict[str, Any] | None:
     try:
-        state = json.loads(STATE_FILE.read_text(encoding="utf-8"))
+        state: dict[str, Any] = json.loads(STATE_FILE.read_text(encoding="utf-8"))
         os.kill(state["pid"], 0)
     except (OSError, ValueError, KeyError):
         return None
-    environment: dict[str, str] = state["environment"]
-    return environment
+    return state
+
+
+def _after(resources: Resources, arn: str) -> str:
+    seconds, parameter = resources.visibility(arn)
+    if seconds is None:
+        return ""
+    shorter = f" (shorter: make dev ARGS='--parameter {parameter}=…')" if parameter else ""
+    return f"its messages come back within {seconds} s{shorter}"
 
 
 def _base(shell: Mapping[str, str]) -> dict[str, str]:

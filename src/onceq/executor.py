@@ -15,6 +15,7 @@ end is written, the next delivery finds it: replay, defer, or end the same way.
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
@@ -24,7 +25,7 @@ from onceq import decision as decisions
 from onceq import outcome as ends
 from onceq import telemetry as events
 from onceq.attempt import context_of, renewing, run
-from onceq.codec import ResultNotStored, decode, encode_result
+from onceq.codec import ResultNotStored, decode_result, encode_result, shown
 from onceq.decision import Request
 from onceq.errors import ClaimLost, StoreError
 from onceq.message import DeadLetterNote
@@ -50,7 +51,6 @@ LEAST_SECONDS = 5.0
 LEASE_MARGIN_MS = 1_000
 # Outside Lambda nothing kills the process: the lease is short and renewed, but not for ever, so a hung job shows.
 OPEN_LEASE_SECONDS = 30.0
-LEAST_LEASE = 2 / 3
 
 
 class _Ran(NamedTuple):
@@ -92,11 +92,9 @@ class Executor:
         lease_ms = self._lease_ms(job)
         try:
             answer = claims.claim(self.store, self._request(job, lease_ms, alone=alone), self.clock, self.tokens)
-            match answer:
-                case claims.Claim():
-                    return self._run(job, answer, lease_ms)
-                case _:
-                    return self._settled(job, answer)
+            if isinstance(answer, claims.Claim):
+                return self._run(job, answer, lease_ms)
+            return self._settled(job, answer)
         except StoreError as error:
             # Nothing ran: the message is kept, and the next delivery decides by the record.
             return self._faulted(job, str(error))
@@ -109,17 +107,18 @@ class Executor:
         if not self._may_start(job):
             claim.give_back(self.clock.now_ms())
             return self._not_started(job)
-        if not self.deadline.kills and self._lease_left(record) < lease_ms * LEAST_LEASE:
+        left_ms = (record.lease_expires_at or 0) - self.clock.now_ms()
+        if not self.deadline.kills and left_ms < lease_ms * 2 / 3:
             # The claim was slow. The first renewal comes after a third of a lease, which must still hold by then.
             claim.renew(self.clock.now_ms() + lease_ms)
-        self._emit(events.JobStarted, job, record, payload=self._shown(job))
+        payload = shown(job.payload) if self.settings.log_payloads else None
+        self._emit(events.JobStarted, job, record, payload=payload)
         started = self.clock.monotonic()
         context = context_of(job, record, deadline=self.deadline, clock=self.clock)
         with self._leased(job, claim, lease_ms):
             value, error = run(job, context, self.middleware, self.loop)
         ran = _Ran(value, error, round(self.clock.monotonic() - started, 3))
-        limit = job.job_type.max_duration
-        if limit is not None and ran.seconds > limit:
+        if (limit := job.job_type.max_duration) is not None and ran.seconds > limit:
             self._emit(events.JobOverran, job, record, seconds=ran.seconds, max_duration=limit)
         now_ms, kept_until = self.clock.now_ms(), job.message.kept_until
         end = ends.end_of(error, job.job_type, record.attempts, now_ms, self.tokens.uniform, kept_until=kept_until)
@@ -142,7 +141,7 @@ class Executor:
                 if isinstance(result, ResultNotStored):
                     self._emit(events.ResultWasNotStored, job, record, reason=result.reason)
                 self._emit(events.JobCompleted, job, record, seconds=ran.seconds)
-                return ends.Completed(result_of(record))
+                return ends.Completed(decode_result(record.result, record.result_not_stored))
             case ends.Release(not_before, error, counted):
                 record = claim.release(now_ms, not_before=not_before, error=error, counted=counted)
                 known = {"not_before": not_before, "error": error, "counted": counted, "trace": trace}
@@ -160,7 +159,7 @@ class Executor:
         match decision:
             case decisions.Replay(record):
                 self._emit(events.JobReplayed, job, record)
-                return ends.Replayed(result_of(record))
+                return ends.Replayed(decode_result(record.result, record.result_not_stored))
             case decisions.Busy(until):
                 self._emit(events.JobDeferred, job, None, until=until)
                 return ends.Deferred(until)
@@ -170,10 +169,9 @@ class Executor:
                 return self._ended(job, record, before=before)
             case decisions.KeyReuse(record):
                 reason = "key reuse: the idempotency key belongs to a job with another payload"
-                event = events.MessageRefused(message_id=job.message.message_id, reason=f"{reason} ({record.pk})")
-                self.telemetry.emit(event)
-                note = DeadLetterNote(reason, job_type=job.job_type.name, idempotency_key=job.key)
-                return ends.RefusedMessage(note)
+                told = f"{reason} ({record.pk})"
+                self.telemetry.emit(events.MessageRefused(message_id=job.message.message_id, reason=told))
+                return ends.RefusedMessage(DeadLetterNote(reason, job_type=job.job_type.name, idempotency_key=job.key))
             case _:
                 assert_never(decision)
 
@@ -194,8 +192,8 @@ class Executor:
 
     def _lost(self, job: Job, lost: ClaimLost) -> Outcome:
         seen: Record | None = lost.seen
-        status = str(seen.status) if seen else None
-        self._emit(events.ClaimWasLost, job, lost.own, status=status, winner=seen.claimant if seen else None)
+        status, winner = (str(seen.status), seen.claimant) if seen else (None, None)
+        self._emit(events.ClaimWasLost, job, lost.own, status=status, winner=winner)
         return ends.TakenFromUs(completed=seen is not None and seen.status is Status.COMPLETED)
 
     def _need(self, job: Job) -> float:
@@ -204,9 +202,6 @@ class Executor:
 
     def _may_start(self, job: Job) -> bool:
         return self.deadline.accepting and self.deadline.remaining() >= self._need(job)
-
-    def _lease_left(self, record: Record) -> int:
-        return (record.lease_expires_at or 0) - self.clock.now_ms()
 
     def _lease_ms(self, job: Job) -> int:
         if self.deadline.kills:
@@ -224,7 +219,7 @@ class Executor:
             max_attempts=job.job_type.max_attempts,
             lease_ms=lease_ms,
             skew_ms=int(self.settings.clock_skew * 1000),
-            retention_s=int(job.job_type.retention.total_seconds()),
+            retention_s=math.ceil(job.job_type.retention.total_seconds()),
             semantics=job.job_type.semantics,
             alone=alone,
         )
@@ -266,12 +261,6 @@ class Executor:
                 previous_claimant=previous.claimant,
             )
 
-    def _shown(self, job: Job) -> str | None:
-        try:
-            return repr(job.payload) if self.settings.log_payloads else None
-        except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything, and no log line stops a job
-            return ends.describe(error)
-
     def _faulted(self, job: Job, reason: str) -> Outcome:
         self.telemetry.emit(events.MessageFaulted(message_id=job.message.message_id, reason=reason))
         return ends.Faulted(reason)
@@ -281,10 +270,3 @@ class Executor:
         self.telemetry.emit(
             event(job_type=job.job_type.name, key=job.key, message_id=job.message.message_id, **(known | values))
         )
-
-
-def result_of(record: Record) -> Any:
-    """Return the stored result of a completed record, decoded: the same value for the first run and every replay."""
-    if record.result_not_stored is not None:
-        return ResultNotStored(record.result_not_stored)
-    return None if record.result is None else decode(record.result)

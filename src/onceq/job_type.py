@@ -18,7 +18,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import jmespath
 import jmespath.exceptions
 
-from onceq.codec import fingerprint, fit, printable
+from onceq.codec import fingerprint, fit, fits_json, printable
 from onceq.errors import ConfigurationError, IdempotencyKeyError, PayloadError
 from onceq.message import check_key, join_key
 from onceq.record import Semantics
@@ -94,6 +94,10 @@ class JobType(Generic[P, R]):
                 f"job type name {name!r}: give lower-case letters, digits, '_', '.' and '-', a letter first",
             )
         require(callable(self.function), f"job type {self.name!r} needs a function")
+        require(
+            not inspect.isgeneratorfunction(self.function) and not inspect.isasyncgenfunction(self.function),
+            f"{self.name}: its function is a generator, whose body a call does not run: return the result instead",
+        )
         require(
             isinstance(self.max_attempts, int)
             and 1 <= self.max_attempts <= MOST_ATTEMPTS
@@ -223,6 +227,12 @@ class JobType(Generic[P, R]):
                 takes_context = True
             else:
                 payload.append(hint)
+        for hint in payload:
+            require(
+                fits_json(hint),
+                f"{self.name}: no JSON can become a {getattr(hint, '__name__', hint)}: "
+                "annotate the payload as a dict, a dataclass, a TypedDict, a msgspec Struct or a pydantic model",
+            )
         return (payload[0] if payload else None), takes_context
 
 
@@ -269,6 +279,9 @@ def job(
         >>> greet({"name": "Ada"})
         'Hello Ada'
     """
+    if callable(name):
+        message = f'write @job("a_stable_name") above {getattr(name, "__name__", name)}: a job type needs a name'
+        raise ConfigurationError(message)
 
     def decorate(function: Callable[P, R]) -> JobType[P, R]:
         return JobType(

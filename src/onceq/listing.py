@@ -11,7 +11,7 @@ from onceq.application import JobStatus
 from onceq.codec import ResultNotStored, decode, encode, printable
 from onceq.errors import PayloadError
 from onceq.message import ATTRIBUTE
-from onceq.record import Record
+from onceq.record import Record, Status
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,9 +31,17 @@ def job_values(status: JobStatus) -> dict[str, Any]:
     return plain | {"result": json.loads(encode(result))}
 
 
-def job_text(status: JobStatus) -> str:
-    """Return how a job stands, a line for each thing that is known."""
-    known = {name: value for name, value in job_values(status).items() if value is not None or name == "result"}
+def lease_values(record: Record, now_ms: int, clock_skew: float) -> dict[str, Any]:
+    """Return when the lease of a job that is being processed ends, and whether the claim is stale by now."""
+    lease_ms = record.lease_expires_at or 0
+    ends = datetime.fromtimestamp(lease_ms / 1000, UTC).isoformat()
+    return {"lease_expires_at": ends, "stale": now_ms >= lease_ms + int(clock_skew * 1000)}
+
+
+def job_text(values: Mapping[str, Any]) -> str:
+    """Return how a job stands, a line for each thing that is known; a completed job always has a result."""
+    completed = values["status"] == Status.COMPLETED
+    known = {name: value for name, value in values.items() if value is not None or (completed and name == "result")}
     return "\n".join(
         f"{name.replace('_', ' '):<17} {value if isinstance(value, str) else json.dumps(value)}"
         for name, value in known.items()

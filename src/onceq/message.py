@@ -244,7 +244,7 @@ def check_key(key: object) -> str:
         '42'
     """
     if isinstance(key, int) and not isinstance(key, bool) and abs(key) < 10**100:
-        return str(key)
+        return str(int(key))
     if not isinstance(key, str):
         what = "is missing" if key is None else f"is a {type(key).__name__}"
         message = f"the idempotency key {what}: give a string that is not blank, or an int"
@@ -260,7 +260,7 @@ def check_key(key: object) -> str:
     if size > MAX_KEY_BYTES:
         message = f"the idempotency key has {size} bytes: at most {MAX_KEY_BYTES} are taken"
         raise IdempotencyKeyError(message)
-    return key
+    return str.__str__(key)  # an Enum of strings is its value, as in the JSON that others read it from
 
 
 def join_key(*parts: str | int) -> str:

@@ -11,7 +11,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceq.codec import printable
+from onceq.codec import printable, text_of
 from onceq.errors import JobControl, Reject, Retry, Snooze
 from onceq.queue import MAX_VISIBILITY
 from onceq.record import Semantics
@@ -81,7 +81,10 @@ def end_of(
     Returns:
         What to write.
     """
-    end = _end_of(error, job_type, attempt, now_ms, uniform)
+    try:
+        end = _end_of(error, job_type, attempt, now_ms, uniform)
+    except Exception as broken:  # noqa: BLE001 - a Retry of the user's own class may lack its delay
+        end = _end_of(broken, job_type, attempt, now_ms, uniform)
     if isinstance(end, Release) and end.not_before >= kept_until:
         return RejectFor(f"it was to run again only after SQS has deleted its message (14 days): {end.error}")
     return end
@@ -93,9 +96,9 @@ def _end_of(
     if error is None:
         return Complete()
     if isinstance(error, Snooze):
-        return Release(now_ms + math.ceil(error.delay * 1000), _text_of(error), counted=False)
+        return Release(now_ms + math.ceil(error.delay * 1000), text_of(error), counted=False)
     if isinstance(error, Reject):
-        return RejectFor(_text_of(error))
+        return RejectFor(text_of(error))
     said = describe(error)
     # What the job says itself stands before what its type says of its errors: reject=(Exception,) leaves Retry alone.
     if isinstance(error, job_type.reject) and not isinstance(error, JobControl):
@@ -112,7 +115,7 @@ def _end_of(
 
 def describe(error: BaseException) -> str:
     """Return an exception as one bounded line."""
-    text = _text_of(error)
+    text = text_of(error)
     return printable(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
@@ -125,13 +128,6 @@ def trace_of(error: BaseException | None) -> str | None:
     except BaseException:  # noqa: BLE001 - as for its message
         text = "".join(traceback.format_tb(error.__traceback__, limit=-MOST_FRAMES))
     return text if len(text) <= LONGEST_TRACE else "…" + text[-LONGEST_TRACE:]
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return printable(error)
-    except BaseException:  # noqa: BLE001 - a user's __str__ may raise anything, and the attempt must still be recorded
-        return "(it has no readable message)"
 
 
 @dataclass(frozen=True, slots=True)

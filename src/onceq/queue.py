@@ -25,6 +25,8 @@ MAX_VISIBILITY = 43_200
 MAX_DELAY = 900
 # Entries are tried again by themselves; a sender's fault never is, since it would only be repeated.
 ENTRY_ATTEMPTS = 3
+# Left over for the answer itself.
+LEAST_SECONDS = 0.5
 
 BatchEntry = dict[str, Any]
 
@@ -202,6 +204,10 @@ class Queue:
         pending = deque(in_batches(entries))
         while pending:
             batch = pending.popleft()
+            if self._deadline.remaining() < LEAST_SECONDS:
+                # The answer to SQS is worth more than the rest of the batches: without it every record comes back.
+                failed |= {entry["Id"]: "no time is left in this invocation" for entry in batch}
+                continue
             behind = {
                 entry["Id"]: "an earlier message of its group failed" for entry in batch if _group(entry) in stopped
             }

@@ -12,7 +12,7 @@ from onceq.codec import encode
 from onceq.dynamodb import DynamoDB
 from onceq.errors import ConfigurationError
 from onceq.queue import Queue
-from onceq.template import NO_VALUE, Resolver, text_of
+from onceq.template import NO_VALUE, Resolver, parameter_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,6 +60,7 @@ class Resources:
     parameters: Mapping[str, object]
     attributes: dict[str, dict[str, str]] = field(default_factory=dict)
     _underway: list[str] = field(default_factory=list)
+    _visibility: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     @cached_property
     def resolver(self) -> Resolver:
@@ -86,6 +87,10 @@ class Resources:
     def table_name(self, logical_id: str) -> str:
         """Return a table's name. Raises: ConfigurationError, if there is no such table."""
         return self._needed(logical_id, "Ref")
+
+    def visibility(self, arn: str) -> tuple[int | None, str]:
+        """Return a queue's visibility timeout as created and the parameter that sets it, if one does."""
+        return self._visibility.get(arn, (None, ""))
 
     @property
     def queues(self) -> dict[str, str]:
@@ -123,8 +128,13 @@ class Resources:
             attributes.pop("FifoQueue", None)  # SQS refuses "false"
         name = f"{logical_id}.fifo" if is_fifo else logical_id
         url = self._sqs.call("CreateQueue", {"QueueName": name, "Attributes": attributes})["QueueUrl"]
-        answer = self._sqs.call("GetQueueAttributes", {"QueueUrl": url, "AttributeNames": ["QueueArn"]})
-        return {"Ref": url, "QueueUrl": url, "Arn": answer["Attributes"]["QueueArn"], "QueueName": name}
+        answer = self._sqs.call(
+            "GetQueueAttributes", {"QueueUrl": url, "AttributeNames": ["QueueArn", "VisibilityTimeout"]}
+        )
+        arn, seconds = answer["Attributes"]["QueueArn"], int(answer["Attributes"]["VisibilityTimeout"])
+        declared = (self.template["Resources"][logical_id].get("Properties") or {}).get("VisibilityTimeout")
+        self._visibility[arn] = seconds, parameter_of(self.template, declared)
+        return {"Ref": url, "QueueUrl": url, "Arn": arn, "QueueName": name}
 
     def _create_table(self, logical_id: str, properties: dict[str, Any]) -> dict[str, str]:
         request = {name: properties[name] for name in TABLE_PARAMETERS if name in properties}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from functools import cached_property
@@ -12,6 +13,7 @@ from onceq.clock import OpenDeadline, SystemClock, TokenFactory
 from onceq.errors import ConfigurationError
 from onceq.settings import Settings
 from onceq.store import Store
+from onceq.telemetry import LOGGER
 
 if TYPE_CHECKING:
     from onceq.clock import Clock, Deadline
@@ -80,5 +82,14 @@ class Runtime:
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.new_event_loop()
-        threading.Thread(target=loop.run_forever, name="onceq-loop", daemon=True).start()
+        threading.Thread(target=_run_for_ever, args=[loop], name="onceq-loop", daemon=True).start()
         return loop
+
+
+def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        try:
+            loop.run_forever()
+        except BaseException:
+            # A task that a job made raised SystemExit, which asyncio lets out of the loop: the other jobs go on.
+            logging.getLogger(LOGGER).exception("loop.interrupted")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceq import telemetry as events
 from onceq.message import ATTRIBUTE
-from onceq.outcome import Answer, Deferred, Faulted, Outcome, answer_of
+from onceq.outcome import Answer, Deferred, Faulted, Outcome, answer_of, describe
 from onceq.queue import MAX_ATTRIBUTES, MAX_BYTES, size_of
 
 if TYPE_CHECKING:
@@ -79,8 +79,11 @@ def _failed_copies(
             continue
         if delivery.queue is None or not delivery.queue.dlq_url or not delivery.message.body:
             failed[position] = "there is nothing to copy, or no dead-letter queue to copy it to"
-        else:
+            continue
+        try:
             by_url[delivery.queue.dlq_url][position] = _copy(delivery.message, delivery.queue, answer.copy)
+        except ValueError as error:
+            failed[position] = describe(error)  # a lone surrogate, which SQS would not deliver and does not take
     for url, copies in by_url.items():
         _, reasons = queue.send_batch(url, [{"Id": str(position), **entry} for position, entry in copies.items()])
         failed |= {int(entry_id): reason for entry_id, reason in reasons.items()}
@@ -105,8 +108,8 @@ def _copy(message: Message, queue: QueueSettings, note: DeadLetterNote) -> dict[
     if attributes:
         entry["MessageAttributes"] = attributes
     if queue.dlq_is_fifo:
-        # Of its own, from message id and version: one made of the job's key would be swallowed within five minutes.
-        own = hashlib.sha256(f"{message.message_id}#{note.version}".encode()).hexdigest()
+        # Of its own, from message and version: one made of the job's key would be swallowed within five minutes.
+        own = hashlib.sha256(f"{message.message_id}#{note.version}#{message.body}".encode()).hexdigest()
         entry |= {"MessageGroupId": message.group or own, "MessageDeduplicationId": own}
     text = replace(note, source_queue=queue.name).to_text()
     noted = entry | {"MessageAttributes": attributes | {ATTRIBUTE: {"DataType": "String", "StringValue": text}}}

@@ -315,5 +315,5 @@ class Telemetry:
     def _guard(call: Callable[..., object], *arguments: object) -> None:
         try:
             call(*arguments)
-        except (Exception, SystemExit):
+        except BaseException:
             logging.getLogger(LOGGER).exception("hook.failed")

@@ -330,6 +330,12 @@ def _variable(value: Any, path: str) -> str:
     return text_of(value)
 
 
+def parameter_of(template: Template, value: Any) -> str:
+    """Return the parameter that a value is a ``Ref`` to, or nothing."""
+    name = value.get("Ref") if isinstance(value, dict) else None
+    return name if isinstance(name, str) and name in (template.get("Parameters") or {}) else ""
+
+
 def text_of(value: Any) -> str:
     """Return a plain value as CloudFormation writes it."""
     if isinstance(value, bool):

@@ -113,7 +113,7 @@ def stopped_by_signals(
                 return
         stop()
         if not clock.wait(done, grace):
-            report(f"jobs still run {grace:g} s after the signal; their claims go stale and are taken over")
+            report(f"jobs still run {grace:g} s after the signal; the process ends and leaves their claims to go stale")
             sys.stdout.flush()
             os._exit(CUT_OFF)
 

@@ -185,7 +185,10 @@ def test_another_payload_under_the_same_key_touches_nothing(world: World, worker
     """Key reuse is refused whatever the state, and the record stays as it is."""
     completed = worker.take().complete(NOW, "1")
 
-    assert worker.ask(fingerprint="f-2") == KeyReuse(completed)
+    assert worker.ask(fingerprint="f-2", message_id="m-2") == KeyReuse(completed)
+    assert worker.ask(fingerprint="f-2") == Replay(completed), (
+        "the same message: the job type compares something else now"
+    )
     assert worker.ask(fingerprint=None) == Replay(completed)
     assert stored(world) == completed
 

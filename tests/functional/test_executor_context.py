@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kit.claims import record_of
 from kit.clock import FakeLambdaContext
 from kit.world import event_of, kept
 from onceq import ClaimLost, Context, ResultNotStored, job
@@ -169,7 +170,7 @@ def test_a_claim_lost_inside_a_job_passes_its_except_exception(world: World) -> 
     @job("act")
     def act(payload: dict[str, Any]) -> None:
         try:
-            raise ClaimLost  # noqa: TRY301 - stands for a write of the context
+            raise ClaimLost(None, record_of())  # noqa: TRY301 - stands for a refused write of the context
         except Exception:  # noqa: BLE001 - what a job may do
             went_on.append(True)
 

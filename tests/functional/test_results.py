@@ -101,7 +101,6 @@ NOT_STORED: dict[str, Callable[[], Any]] = {
     "NaN beside None": lambda: [None, -math.inf],
     "an object": Odd,
     "a class": lambda: Receipt,
-    "a generator": lambda: (number for number in range(3)),
     "half a character": lambda: "\ud800",
     "a cycle": cyclic,
     "too large": lambda: "x" * 32_767,

@@ -369,7 +369,7 @@ def test_only_job_types_are_composed_and_a_default_is_one_of_them() -> None:
     """A plain function in the list, or a default that nobody serves, is a mistake in app.py."""
     pay, other = JobType(plain, "pay"), JobType(plain, "other")
 
-    with pytest.raises(ConfigurationError, match="is not a job type: decorate the function"):
+    with pytest.raises(ConfigurationError, match="is not a job type: write @job"):
         JobTypes([plain])  # type: ignore[list-item]  # the point
     for default in (other, {"default": other}):
         with pytest.raises(ConfigurationError, match="the default job type 'other' is not in the App's list"):

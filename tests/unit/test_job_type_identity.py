@@ -23,7 +23,10 @@ async def greet(payload: dict[str, Any]) -> None:
 
 def test_a_job_type_has_its_functions_identity() -> None:
     """Documentation tools and tracebacks show the function, not the class that wraps it."""
-    assert (pay.__name__, pay.__qualname__, pay.__doc__, pay.__module__) == ("pay", "pay", "Pay once.", __name__)
+    shown: Any = pay
+
+    assert (shown.__name__, shown.__qualname__) == ("pay", "pay")
+    assert (shown.__doc__, shown.__module__) == ("Pay once.", __name__)
     assert inspect.getdoc(greet) == "Greet."
     assert isinstance(pay, JobType)
     assert pay({"order_id": "o-1"}) == "o-1"
