@@ -36,11 +36,13 @@ test: $(READY) ## Run the tests (ARGS="-k lease -n0")
 
 .PHONY: check
 check: $(READY) ## Format, lint, types, template, architecture: what must be clean before a commit
-	@$(PY) -m ruff format --check .
-	@$(PY) -m ruff check .
-	@$(PY) -m mypy
-	@.venv/bin/cfn-lint template.yaml
-	@$(PY) -m pytest -q tests/unit/test_architecture.py
+	@failed=; check() { "$$@" || failed="$$failed    $$*\n"; }; \
+	check $(PY) -m ruff format --check .; \
+	check $(PY) -m ruff check .; \
+	check $(PY) -m mypy; \
+	check .venv/bin/cfn-lint template.yaml; \
+	check $(PY) -m pytest -q tests/unit/test_architecture.py; \
+	test -z "$$failed" || { printf "make check: what failed (make format mends what ruff can):\n$$failed" >&2; exit 1; }
 
 .PHONY: format
 format: $(READY) ## Format the code and mend what ruff can
@@ -88,7 +90,7 @@ clean: ## Remove environments, caches and the artefact
 # The .pth line puts src/ on the path of every Python of this environment; nothing of ours is installed into it.
 $(READY): requirements/dev.txt
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (on Debian: apt-get install python3-venv)" >&2; exit 1; }
-	@echo "Making .venv from $< (once)" >&2
+	@echo "Making .venv from $< (once; it takes a minute or two)" >&2
 	@"$(PYTHON)" -m venv .venv
 	@$(PY) $(PIP_INSTALL) -r $<
 	@$(PY) -c 'import os, sysconfig as s; p = s.get_path("purelib"); open(p + "/onceq-src.pth", "w").write(os.path.relpath("src", p) + "\n")'
@@ -97,7 +99,7 @@ $(READY): requirements/dev.txt
 # The SAM CLI has an environment of its own: its pins conflict with the framework's.
 $(SAM_READY): requirements/sam.txt
 	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (on Debian: apt-get install python3-venv)" >&2; exit 1; }
-	@echo "Making .venv-sam from $< (once)" >&2
+	@echo "Making .venv-sam from $< (once; it takes a minute or two)" >&2
 	@"$(PYTHON)" -m venv .venv-sam
 	@.venv-sam/bin/python $(PIP_INSTALL) -r $<
 	@touch $@

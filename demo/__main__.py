@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
-        console.print(screen.table(report))
+        _print(report, console)
     return 0 if report.ok else 1
 
 
@@ -83,6 +83,13 @@ def _shown(options: Options, console: Console) -> Report:
     starting = Progress(messages=0, story=["starting moto, the payment provider and the workers"])
     with Live(view(starting), console=console, transient=True, auto_refresh=False) as live:
         return run(options, lambda progress: live.update(view(progress), refresh=True))
+
+
+def _print(report: Report, console: Console) -> None:
+    if console.is_terminal:
+        console.print(screen.table(report))
+    else:
+        print(f"\n{screen.text(report, console)}")
 
 
 def _stopped(number: int, _frame: FrameType | None) -> NoReturn:

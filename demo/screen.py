@@ -14,13 +14,14 @@ from rich.text import Text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from demo.report import Report
     from demo.run import Options, Progress
 
 BAR_WIDTH = 30
 NUMBER_WIDTH = 6
+AGAIN = "a message comes again after a failure, a kill or a visibility timeout"
 Row = tuple[str, int, str]
 
 
@@ -38,7 +39,7 @@ class Live:
         bar = Table.grid(padding=(0, 2))
         bar.add_row(
             ProgressBar(total=progress.messages, completed=settled, width=BAR_WIDTH),
-            f"{settled} of {progress.messages} messages",
+            f"{settled} of {progress.messages} messages" if settled else "starting…",
             f"{time.monotonic() - self._started:.0f} s",
         )
         names = progress.names
@@ -60,8 +61,19 @@ def title(options: Options) -> Text:
     return Text.assemble((f"{options.payments} payments, {options.workers} workers", "bold"), f", {job}")
 
 
+def text(report: Report, console: Console) -> str:
+    """Return the table for a file or a pipe: no margin, and no blanks that pad a line."""
+    with console.capture() as capture:
+        console.print(_table(report))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
 def table(report: Report) -> RenderableType:
-    """Return the report as a table and a verdict."""
+    """Return the report as a table and a verdict, with a margin."""
+    return Padding(_table(report), (1, 2))
+
+
+def _table(report: Report) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(justify="right", min_width=NUMBER_WIDTH)
@@ -70,7 +82,7 @@ def table(report: Report) -> RenderableType:
         grid.add_row(Text(heading, style="bold"))
         for label, number, remark in rows:
             grid.add_row(f"  {label}", str(number), remark)
-    return Padding(Group(grid, "", _verdict(report)), (1, 2))
+    return Group(grid, "", _verdict(report))
 
 
 def _sections(report: Report) -> Iterator[tuple[str, list[Row]]]:
@@ -78,7 +90,7 @@ def _sections(report: Report) -> Iterator[tuple[str, list[Row]]]:
         "Consumed",
         [
             ("jobs", report.jobs, "one for each idempotency key"),
-            ("deliveries", report.deliveries, f"of {report.messages} messages"),
+            ("deliveries", report.deliveries, f"of {report.messages} messages; {AGAIN}"),
             ("attempts", report.attempts, "starts of a job"),
             ("replays", report.replays, "duplicates answered with the stored result"),
             ("retries", report.retries, "of failed jobs, after a back-off"),
@@ -106,10 +118,14 @@ def _sections(report: Report) -> Iterator[tuple[str, list[Row]]]:
         "Charged",
         [
             ("calls", report.raw_calls, "to the payment provider"),
-            ("charges", report.charges, ""),
+            ("charges", report.charges, _not_charging(report.raw_calls - report.charges)),
             *(_charged(int(times), jobs) for times, jobs in {"1": 0, "2": 0, **report.charges_per_job}.items()),
         ],
     )
+
+
+def _not_charging(calls: int) -> str:
+    return f"{calls} calls failed, were declined, or the provider recognised the key and charged once" if calls else ""
 
 
 def _charged(times: int, jobs: int) -> Row:

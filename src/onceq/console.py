@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from onceq.clock import SystemClock
+from onceq.codec import printable
 from onceq.context import JOB_LOGGER
 from onceq.telemetry import JobEvent
 
@@ -75,7 +76,8 @@ class ConsoleHook:
         if event.level < self._level or event.name in self._hidden:
             return
         values = event.fields()
-        subject = f"{event.job_type} {event.key}" if isinstance(event, JobEvent) else str(values.get("message_id", ""))
+        named = f"{event.job_type} {event.key}" if isinstance(event, JobEvent) else values.get("message_id", "")
+        subject = printable(named, 200)  # a key may hold what a terminal obeys
         colour = _GOOD.get(event.name, _COLOURS.get(event.level, ""))
         self.line(event.name, subject, self._details(values) + self._hint(event.name, values), colour)
         if "trace" in values:
@@ -126,7 +128,8 @@ class JobLogHandler(logging.Handler):
         """Write one log record."""
         try:
             job_type = getattr(record, "job_type", None)
-            subject = f"{job_type} {getattr(record, 'idempotency_key', '')}" if job_type else record.name
+            named = f"{job_type} {getattr(record, 'idempotency_key', '')}" if job_type else record.name
+            subject = printable(named, 200)
             name = "log" if record.name == JOB_LOGGER else record.levelname.lower()
             self._console.line(name, subject, self.format(record), _COLOURS.get(record.levelno, ""))
         except Exception:  # noqa: BLE001 - as every logging handler: a log line never breaks a job

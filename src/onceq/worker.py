@@ -117,8 +117,9 @@ def stopped_by_signals(
             sys.stdout.flush()
             os._exit(CUT_OFF)
 
-    previous = {number: signal.signal(number, lambda _number, _frame: None) for number in SIGNALS}
+    # In this order: a signal between the two would meet a handler that does nothing, and be lost for good.
     previous_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    previous = {number: signal.signal(number, lambda _number, _frame: None) for number in SIGNALS}
     thread = threading.Thread(target=watch, name="onceq-stop", daemon=True)
     thread.start()
     try:
@@ -127,9 +128,9 @@ def stopped_by_signals(
         done.set()
         os.write(writer, b"\0")
         thread.join()
-        signal.set_wakeup_fd(previous_fd)
         for number, handler in previous.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(previous_fd)
         os.close(reader)
         os.close(writer)
 

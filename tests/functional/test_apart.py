@@ -42,7 +42,7 @@ def _short_of_time(world: World, sqs: FakeSqs, context: FakeLambdaContext, runs:
 
     def act(payload: dict[str, Any], ctx: Context) -> None:
         runs.append(ctx.key)
-        context.remaining_ms = 100
+        context.remaining_ms = 2_000
 
     runtime = SpiedRuntime(world.runtime, sqs)
     runtime._given = replace(world.settings, concurrency=1)

@@ -6,7 +6,8 @@ import json
 import os
 import re
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -14,9 +15,8 @@ import pytest
 import onceq
 from kit.project import TEMPLATE, Project, wait_until
 from onceq import cli
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from onceq.listing import lease_values
+from onceq.record import Record, Status
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def write_event(project: Project, event: object) -> str:
 
 def test_dev_enqueue_show_records_and_dlq_work_together(project: Project) -> None:
     """A user enqueues from another terminal, sees what became of it, and Ctrl-C leaves nothing behind."""
-    dev = project.start("dev", "--workers", "2", "--parameter", "ClockSkew=0.2")
+    dev = project.start("dev", "--workers", "2", "--parameter", "ClockSkew=0.2", "--parameter", "VisibilityTimeout=77")
     try:
         wait_until(lambda: "Ctrl-C stops." in " ".join(project.lines("stdout")), "dev is up")
         state = json.loads((project.folder / ".onceq" / "dev.json").read_text(encoding="utf-8"))
@@ -77,9 +77,9 @@ def test_dev_enqueue_show_records_and_dlq_work_together(project: Project) -> Non
         )
         shown = json.loads(project.run("show", "mark", "from-payload", "--json").stdout)
         assert (shown["status"], shown["result"], shown["attempts"]) == ("completed", 1, 1)
-        block = project.run("show", "mark", "from-payload").stdout
-        assert re.search(r"^status +completed$", block, re.MULTILINE)
-        assert project.run("show", "mark", "never").returncode == 1
+        assert re.search(r"^status +completed$", project.run("show", "mark", "from-payload").stdout, re.MULTILINE)
+        never = project.run("show", "mark", "never")
+        assert (never.returncode, "never: not claimed yet, or never enqueued" in never.stderr) == (1, True)
 
         wait_until(lambda: "message.dead_lettered" in output(project), "the rejected one is in the DLQ")
         (letter,) = json.loads(project.run("dlq", "--json").stdout)
@@ -99,7 +99,11 @@ def test_dev_enqueue_show_records_and_dlq_work_together(project: Project) -> Non
         family = psutil.Process(dev.pid).children(recursive=True)
         victim = next(child for child in family if "w1" in child.cmdline())
         victim.kill()
-        wait_until(lambda: "worker w1 was killed by SIGKILL; it is restarted" in output(project), "w1 is restarted")
+        again = (
+            "worker w1 was killed by SIGKILL; it is restarted; its messages come back within 77 s"
+            " (shorter: make dev ARGS='--parameter VisibilityTimeout=…')"
+        )
+        wait_until(lambda: again in output(project), "w1 is restarted")
         family = psutil.Process(dev.pid).children(recursive=True)
 
         dev.send_signal(signal.SIGINT)
@@ -183,6 +187,7 @@ def test_invoke_fails_when_the_handler_raises(project: Project) -> None:
 
 def test_the_repositorys_own_event_can_be_invoked() -> None:
     """`make invoke EVENT=events/one-payment.json` works on a fresh clone; without a provider the job is kept."""
+    pytest.importorskip("jobs.payments", reason="the example job is gone")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     done = Project(TEMPLATE.parent, environment).run("invoke", "events/one-payment.json", "--json")
     (record,) = json.loads(done.stdout)["records"]
@@ -192,17 +197,21 @@ def test_the_repositorys_own_event_can_be_invoked() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["enqueue", "mark", "--payload", "{", "--key", "k"], "--payload is not JSON"),
+        (["enqueue", "mark", "--payload", "[1 2]", "--key", "k"], "onceq: --payload is not JSON: JSON is malformed"),
         (["enqueue", "mark", "--payload", "{}", "--key", "k"], "no session runs in this folder"),
+        (["enqueue", "mark", "--payload", "{}"], "start `make dev` (or `python -m onceq dev`)"),
         (["show", "mark", "k"], "no session runs in this folder"),
         (["records"], "no session runs in this folder"),
         (["dlq"], "no session runs in this folder"),
-        (["invoke", "missing.json"], "missing.json cannot be read"),
+        (["invoke", "missing.json"], "there is no file missing.json"),
+        (["invoke", "template.yaml"], "template.yaml is not JSON: Expecting value: line 1"),
+        (["invoke", "src"], "src cannot be read: Is a directory"),
+        (["invoke", "payload.json"], "payload.json is no SQS event: it has no list Records"),
         (["invoke", "event.json", "--parameter", "Nope"], "give NAME=VALUE"),
         (["invoke", "event.json", "--parameter", "BatchSise=1"], "Did you mean 'BatchSize'"),
         (["invoke", "event.json", "--env-vars", "event.json"], "'Records' is no function of the template"),
         (["invoke", "event.json", "--template", "nowhere.yaml"], "nowhere.yaml cannot be read"),
-        (["dev", "--env-vars", "missing.json"], "missing.json cannot be read"),
+        (["dev", "--env-vars", "missing.json"], "there is no file missing.json"),
     ],
 )
 def test_input_that_cannot_be_used_is_said_without_a_traceback(
@@ -210,6 +219,7 @@ def test_input_that_cannot_be_used_is_said_without_a_traceback(
 ) -> None:
     """One line on stderr, and exit code 2."""
     write_event(project, {"Records": []})
+    (project.folder / "payload.json").write_text('{"order_id": "o-1"}', encoding="utf-8")
     monkeypatch.chdir(project.folder)
     assert cli.main(words) == 2
     printed = capsys.readouterr()
@@ -241,8 +251,142 @@ def test_a_second_session_in_one_folder_is_refused(project: Project) -> None:
     state = {"pid": os.getpid(), "endpoint": "http://127.0.0.1:9", "environment": {}}
     (project.folder / ".onceq" / "dev.json").write_text(json.dumps(state), encoding="utf-8")
     done = project.run("dev")
-    assert (done.returncode, "a session runs in this folder already" in done.stderr) == (2, True)
+    assert done.returncode == 2
+    assert f"a session runs in this folder already (pid {os.getpid()}, .onceq/dev.json): stop it first" in done.stderr
     assert (project.folder / ".onceq" / "dev.json").exists()
+
+
+def test_a_job_under_way_shows_its_lease_and_a_forced_stop_promises_nothing(project: Project) -> None:
+    """A person sees how long a job's claim still holds; after the second Ctrl-C there is nothing left to take over."""
+    dev = project.start("dev", "--workers", "1")
+    try:
+        wait_until(lambda: "Ctrl-C stops." in output(project), "dev is up")
+        project.run("enqueue", "mark", "--payload", '{"wait": true}', "--key", "k-1")
+        wait_until(lambda: project.lines("started"), "the job runs")
+        block = project.run("show", "mark", "k-1").stdout
+        assert re.search(r"^status +processing$", block, re.MULTILINE)
+        assert re.search(r"^lease expires at +20\d\d-.*\+00:00$", block, re.MULTILINE)
+        assert re.search(r"^stale +false$", block, re.MULTILINE)
+        assert "result" not in block
+        assert json.loads(project.run("show", "mark", "k-1", "--json").stdout)["stale"] is False
+
+        dev.send_signal(signal.SIGINT)
+        wait_until(lambda: "Ctrl-C again" in output(project), "dev is stopping")
+        dev.send_signal(signal.SIGINT)
+        assert dev.wait(30) == 0
+        text = output(project)
+        assert "killed: jobs under way were cut off; this session's queues and claims are gone with it" in text
+        assert "taken over" not in text
+    finally:
+        dev.kill()
+        dev.wait()
+        assert dev.stdin is not None
+        dev.stdin.close()
+
+
+def test_a_claim_is_shown_as_stale_when_lease_and_skew_have_passed() -> None:
+    """G1: not before the skew has passed too, as the consumer decides it."""
+    record = Record("mark#k", "mark", "k", Status.PROCESSING, "c", 1, 1, 1, 0, None, lease_expires_at=1_000)
+    shown = [lease_values(record, now_ms, 0.5) for now_ms in (1_499, 1_500)]
+    assert [values["stale"] for values in shown] == [False, True]
+    assert shown[0]["lease_expires_at"] == "1970-01-01T00:00:01+00:00"
+
+
+FITS = "FunctionTimeout=3"
+TOO_SHORT = "mark: max_duration=1 and Reserve 1 do not fit into FunctionTimeout 2: lower max_duration or raise "
+
+
+@pytest.mark.parametrize("parameter", ["FunctionTimeout=2", FITS])
+def test_a_job_type_that_does_not_fit_into_the_function_is_said(project: Project, parameter: str) -> None:
+    """What runs here and would be kept on Lambda is said before it is deployed: once, by invoke."""
+    done = project.run("invoke", write_event(project, event_of({})), "--parameter", parameter)
+    assert done.returncode == 0
+    assert done.stderr.count(TOO_SHORT) == (parameter != FITS)
+
+
+def test_dev_says_what_does_not_fit_and_when_to_restart(project: Project) -> None:
+    """The warning stands below the banner; an unknown job type is met with the hint that the code may be newer."""
+    dev = project.start("dev", "--workers", "1", "--parameter", "FunctionTimeout=2")
+    try:
+        wait_until(lambda: TOO_SHORT in output(project), "the warning is there")
+        assert "Restart after changing code." in output(project)
+        assert dev.poll() is None
+    finally:
+        dev.send_signal(signal.SIGTERM)
+        assert dev.wait(30) == 0
+        assert dev.stdin is not None
+        dev.stdin.close()
+
+
+@pytest.mark.parametrize("globally", [True, False])
+def test_the_timeout_may_be_a_number_or_lambdas_default(project: Project, *, globally: bool) -> None:
+    """Globals count, and a function without Timeout has Lambda's 3 s; no parameter is named then."""
+    path = project.folder / "template.yaml"
+    text = path.read_text(encoding="utf-8").replace("      Timeout: !Ref FunctionTimeout\n", "", 1)
+    text = text + "\nGlobals: {Function: {Timeout: 2}}\n" if globally else text
+    path.write_text(text, encoding="utf-8")
+    done = project.run("invoke", write_event(project, event_of({})), "--parameter", "Reserve=2")
+    assert f"Reserve 2 do not fit into ConsumerFunction's Timeout {2 if globally else 3}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said", "frame"),
+    [
+        ("def broken(:\n", "SyntaxError", ""),
+        ("import no_such_package\n", "ModuleNotFoundError: No module named 'no_such_package'", "in <module>"),
+        ("from onceq import job\n@job('x', max_atempts=1)\ndef x(payload): ...\n", "TypeError", "line 2, in <module>"),
+        ("from onceq import job\n@job('Not a name')\ndef x(payload): ...\n", "Not a name", "line 2, in <module>"),
+    ],
+)
+@pytest.mark.parametrize("command", ["invoke", "dev"])
+def test_an_app_that_cannot_be_imported_shows_only_the_users_own_lines(
+    project: Project, command: str, wrong: str, said: str, frame: str
+) -> None:
+    """A mistake in one's own file is not found among importlib's frames and ours; dev does not even begin."""
+    (project.folder / "src" / "app.py").write_text("import other\n", encoding="utf-8")
+    (project.folder / "src" / "other.py").write_text(wrong, encoding="utf-8")
+    words = [write_event(project, event_of({}))] if command == "invoke" else []
+    done = project.run(command, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("onceq: app:app cannot be imported\n")
+    assert said in done.stderr.splitlines()[-1]
+    assert "other.py" in done.stderr
+    assert frame in done.stderr
+    assert "importlib" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert str(Path(onceq.__file__).parent) not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["dev", "invoke"])
+def test_a_misspelt_setting_in_the_shell_is_refused(project: Project, command: str) -> None:
+    """The template passes only what it declares, so a mistyped one would be dropped in silence."""
+    project.environment["ONCEQ_CONCURENCY"] = "3"
+    done = project.run(command, *([write_event(project, event_of({}))] if command == "invoke" else []))
+    assert done.returncode == 2
+    assert done.stderr == "onceq: unknown setting ONCEQ_CONCURENCY. Did you mean ONCEQ_CONCURRENCY?\n"
+
+
+def test_invoke_says_a_wrong_configuration_as_every_command_does(project: Project) -> None:
+    """It is the caller's to mend, not a fault of the handler."""
+    app = project.folder / "src" / "app.py"
+    app.write_text(
+        app.read_text(encoding="utf-8").replace("App([mark])", "App([mark], default={'nope': mark})"), encoding="utf-8"
+    )
+    done = project.run("invoke", write_event(project, event_of({})))
+    assert (done.returncode, done.stderr.startswith("onceq: default= names queues")) == (2, True)
+
+
+def test_invoke_hints_at_what_an_event_needs(project: Project) -> None:
+    """Each sample event that does not run as it is says what it needs."""
+    foreign = event_of({}, arn="arn:aws:sqs:us-east-1:123456789012:JobsQueue.fifo")
+    unknown = event_of({})
+    unknown["Records"][0]["body"] = unknown["Records"][0]["body"].replace('"mark"', '"nobodys"')
+    bare = event_of({})
+    bare["Records"][0]["body"] = "{}"
+    hints = [project.run("invoke", write_event(project, event)).stderr for event in (foreign, unknown, bare)]
+    assert "is not in ONCEQ_QUEUES (to take the records as from a queue of the template: --queue default)" in hints[0]
+    assert "no job type is named 'nobodys' (is it in App([…])?)" in hints[1]
+    assert hints[2].count("(to serve such bodies: App([…], default=a_job_type))") == 1
 
 
 @pytest.mark.parametrize("words", [[], ["nonsense"], ["enqueue", "mark"], ["work", "--batch-size", "0"]])

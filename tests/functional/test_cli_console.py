@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from onceq import telemetry as events
-from onceq.console import ConsoleHook, JobLogHandler, is_coloured
+from onceq.console import WORK_HINTS, ConsoleHook, JobLogHandler, is_coloured
 from onceq.context import Context
 from onceq.listing import letter_values, letters_text, table
 from onceq.message import Message
@@ -57,6 +57,17 @@ def test_starts_and_debug_events_are_shown_when_asked_for(clock: FrozenClock) ->
     given = events.JobStarted(job_type="t", key="k", attempt=1), events.BatchAnswered(records=1, kept=0)
     assert shown(clock, *given) == []
     assert len(shown(clock, *given, verbose=True)) == 2
+
+
+def test_an_unknown_job_type_in_dev_hints_at_a_restart(clock: FrozenClock) -> None:
+    """Workers keep the code that they began with, so a job type written since is unknown to them."""
+    stream = io.StringIO()
+    hook = ConsoleHook("w1", stream=stream, hints=WORK_HINTS, clock=clock)
+    hook(events.MessageUnserved(message_id="m-1", reason="no job type is named 'new'"))
+    hook(events.MessageUnserved(message_id="m-2", reason="the envelope is of version 2: a newer release made it"))
+    first, second = stream.getvalue().splitlines()
+    assert first.endswith("no job type is named 'new' (is it in App([…])? Restart after changing code)")
+    assert second.endswith("a newer release made it")
 
 
 def test_a_fault_shows_its_trace(clock: FrozenClock) -> None:

@@ -26,7 +26,7 @@ def test_a_default_for_an_unknown_queue_fails_the_first_batch(world: World) -> N
     app = world.app(act, default={"defualt": act, "ordered": act}, runtime=SpiedRuntime(world.runtime, sqs))
 
     with pytest.raises(ConfigurationError, match=r"queues that are not in ONCEQ_QUEUES: defualt$"):
-        app.consumer(event_of(world.raw('{"n": 1}')), FakeLambdaContext())
+        app.consumer(event_of(world.raw('{"n": "o-1"}')), FakeLambdaContext())
 
     assert sqs.requests == []
     assert "message.refused" not in world.names()
@@ -35,10 +35,10 @@ def test_a_default_for_an_unknown_queue_fails_the_first_batch(world: World) -> N
 @pytest.mark.parametrize("name", ["default", "ordered"])
 def test_a_default_for_a_known_queue_serves_it(world: World, name: str) -> None:
     """A queue without one still refuses plain messages."""
-    act = JobType(_act, "act")
+    act = JobType(_act, "act", key="n")
     app = world.app(act, default={name: act})
 
-    kept_ids = kept(app.consumer(event_of(world.raw('{"n": 1}')), FakeLambdaContext()))
+    kept_ids = kept(app.consumer(event_of(world.raw('{"n": "o-1"}')), FakeLambdaContext()))
 
     assert kept_ids == []
     assert ("job.completed" in world.names()) == (name == "default")
@@ -47,9 +47,9 @@ def test_a_default_for_a_known_queue_serves_it(world: World, name: str) -> None:
 
 def test_a_default_for_every_queue_names_none(world: World) -> None:
     """It serves whatever queues there are."""
-    act = JobType(_act, "act")
+    act = JobType(_act, "act", key="[0]")
 
-    assert kept(world.app(act, default=act).consumer(event_of(world.raw("[1]")), FakeLambdaContext())) == []
+    assert kept(world.app(act, default=act).consumer(event_of(world.raw('["o-1"]')), FakeLambdaContext())) == []
     assert "job.completed" in world.names()
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from rich.console import Console
+
+from onceq.record import Record, Status
+
+pytest.importorskip("demo", reason="the demo is gone")
 
 from demo import screen
 from demo.report import DeadLetter, Report, Seen, Sent
-from onceq.record import Record, Status
 
 KEYS = ("o-1", "o-2", "o-3")
 
@@ -71,7 +75,8 @@ GOOD = Seen(
 
 def problems(**changes: Any) -> list[str]:
     """Return what the check says about the good run with changes."""
-    return Report.of(replace(GOOD, **changes)).problems
+    found: list[str] = Report.of(replace(GOOD, **changes)).problems
+    return found
 
 
 def test_a_good_run_has_no_problem_and_its_figures_are_counted() -> None:
@@ -166,3 +171,27 @@ def test_the_table_shows_the_figures_and_the_verdict_in_eighty_columns() -> None
     assert "no message was lost" in text
     assert "✗ charged more than once: o-1" in text
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_file_gets_the_table_without_padding_and_with_the_reasons_for_its_figures() -> None:
+    """Deliveries exceed messages and calls exceed charges: the table says why, and no line ends with blanks."""
+    text = screen.text(Report.of(GOOD), Console(width=80, force_terminal=False))
+    assert [line for line in text.splitlines() if line != line.rstrip()] == []
+    assert text == text.strip()
+    words = " ".join(text.split())
+    assert "of 6 messages; a message comes again after a failure, a kill or a visibility timeout" in words
+    assert "7 calls failed, were declined, or the provider recognised the key and charged once" in words
+
+
+def test_a_run_is_starting_until_a_message_is_settled() -> None:
+    """Nobody reads "0 of 0 messages" while moto and the workers start."""
+    run = pytest.importorskip("demo.run", reason="the example job is gone")
+    console = Console(width=80, force_terminal=False)
+    view = screen.Live(run.Options())
+    with console.capture() as capture:
+        console.print(view(run.Progress(messages=0)))
+        console.print(view(run.Progress(messages=266, sent=20, left=20)))
+    assert (capture.get().count("starting…"), "messages" in capture.get()) == (2, False)
+    with console.capture() as capture:
+        console.print(view(run.Progress(messages=266, sent=20, left=15)))
+    assert "5 of 266 messages" in capture.get()

@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
+from onceq.local import AWS_VARIABLES, MotoServer
+
+pytest.importorskip("demo", reason="the demo is gone")
+pytest.importorskip("jobs.payments", reason="the example job is gone")
+
 from demo.plan import Kind, Plan
 from demo.provider import Provider
 from demo.run import World
 from jobs.payments import Payment
-from onceq.local import AWS_VARIABLES, MotoServer
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
     from demo.workers import Workers
 

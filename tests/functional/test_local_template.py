@@ -214,7 +214,7 @@ def test_the_functions_environment_is_read_by_the_settings(resources: Resources)
     assert (queue.url, queue.arn) == (resources.queue_url("JobsQueue"), resources.queue_arn("JobsQueue"))
     assert queue.dlq_url == resources.queue_url("DeadLetterQueue")
     assert sources_of(load_template(TEMPLATE), resources) == [
-        Source("ConsumerFunction", queue.arn, load_template(TEMPLATE)["Parameters"]["BatchSize"]["Default"])
+        Source("ConsumerFunction", queue.arn, 10, 30.0, "FunctionTimeout")
     ]
 
 

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from kit.world import World
 
 
+def _into(runs: list[Any], name: str = "act", **options: Any) -> JobType[..., Any]:
+    def act(payload: Any) -> None:
+        runs.append(payload)
+
+    return JobType(act, name, **options)
+
+
 @pytest.mark.parametrize(
     ("max_duration", "total_ms", "need"),
     [(20, 20_999, "21 s"), (0.5, 1_499, "1.5 s"), (None, 4_999, "5 s"), (20, 0, "21 s")],
@@ -23,10 +30,10 @@ if TYPE_CHECKING:
 def test_a_job_that_can_never_start_is_unserved(
     world: World, max_duration: float | None, total_ms: int, need: str
 ) -> None:
-    """G4: it is kept unclaimed with the queue's own visibility, not given back at once for ever, and the log says why."""
-    runs: list[str] = []
+    """G4: it is kept unclaimed, with the queue's own visibility and not at once for ever, and the log says why."""
+    runs: list[Any] = []
     sqs = FakeSqs()
-    act = JobType(lambda payload: runs.append(payload), "act", max_duration=max_duration)
+    act = _into(runs, max_duration=max_duration)
     message = world.message("act")
     app = world.app(act, runtime=SpiedRuntime(world.runtime, sqs))
 
@@ -45,7 +52,7 @@ def test_a_job_that_can_never_start_is_unserved(
 def test_a_job_that_needs_all_the_time_there_is_starts(world: World, max_duration: float | None, total_ms: int) -> None:
     """What the function has at its start is enough when it is just what the job needs."""
     runs: list[Any] = []
-    act = JobType(lambda payload: runs.append(payload), "act", max_duration=max_duration)
+    act = _into(runs, max_duration=max_duration)
 
     assert kept(world.app(act).consumer(event_of(world.message("act")), FakeLambdaContext(total_ms))) == []
     assert len(runs) == 1
@@ -77,11 +84,10 @@ def test_a_job_whose_time_ran_short_only_later_is_not_started(world: World) -> N
 
 def test_one_job_that_can_never_start_leaves_its_neighbours_alone(world: World) -> None:
     """G5: the short job of the same batch runs."""
-    runs: list[str] = []
-    long = JobType(lambda payload: runs.append("long"), "long", max_duration=600)
-    short = JobType(lambda payload: runs.append("short"), "short", max_duration=5)
-    batch = [world.message("long", key="l"), world.message("short", key="s")]
+    runs: list[Any] = []
+    long, short = _into(runs, "long", max_duration=600), _into(runs, "short", max_duration=5)
+    batch = [world.message("long", {"n": 1}, key="l"), world.message("short", {"n": 2}, key="s")]
 
     answer = kept(world.app(long, short).consumer(event_of(*batch), FakeLambdaContext(30_000)))
 
-    assert (answer, runs) == ([batch[0]["messageId"]], ["short"])
+    assert (answer, runs) == ([batch[0]["messageId"]], [{"n": 2}])

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 LEASE_SECONDS = 3
 
 
+def _nothing(payload: Any) -> None:
+    """Do nothing."""
+
+
 def _slow(world: World, seconds: float) -> Worker:
     """Return a worker whose first claim is answered after so many seconds, the write having landed at once."""
     world.settings = replace(world.settings, clock_skew=0.2)
@@ -68,7 +72,7 @@ def test_nobody_takes_over_a_job_whose_claim_was_slow(world: World, after: float
 def test_a_lease_is_renewed_before_the_start_when_less_than_two_thirds_of_it_are_left(
     world: World, seconds: float, renewals: int
 ) -> None:
-    """G1: the first renewal comes after a third of a lease, so at least as much and a spare must be left at the start."""
+    """G1: the first renewal comes after a third of a lease, so as much and a spare must be left at the start."""
     worker = _slow(world, seconds)
     left: list[int] = []
 
@@ -117,7 +121,11 @@ def test_a_lease_that_cannot_be_renewed_starts_nothing(world: World) -> None:
     worker.client.refuse("renew", "ValidationException")
     runs: list[Any] = []
     message = world.message("act")
-    app = world.app(JobType(lambda payload: runs.append(payload), "act", max_duration=3), runtime=worker.runtime)
+
+    def act(payload: Any) -> None:
+        runs.append(payload)
+
+    app = world.app(JobType(act, "act", max_duration=LEASE_SECONDS), runtime=worker.runtime)
 
     assert kept(app.consumer(event_of(message))) == [message["messageId"]]
     assert runs == []
@@ -127,7 +135,7 @@ def test_a_lease_that_cannot_be_renewed_starts_nothing(world: World) -> None:
 def test_on_lambda_nothing_is_renewed(world: World) -> None:
     """There the lease lasts until the process is killed, however late the claim was answered."""
     worker = _slow(world, 20)
-    app = world.app(JobType(lambda payload: None, "act", max_duration=3), runtime=worker.runtime)
+    app = world.app(JobType(_nothing, "act", max_duration=LEASE_SECONDS), runtime=worker.runtime)
 
     assert kept(app.consumer(event_of(world.message("act")), FakeLambdaContext(30_000))) == []
     assert "renew" not in worker.client.names()

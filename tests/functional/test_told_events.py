@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from kit.world import World
 
 
+def _nothing(payload: Any) -> None:
+    """Do nothing."""
+
+
 def _failing(payload: dict[str, Any]) -> None:
     raise Retry(delay=60)
 
@@ -31,7 +35,7 @@ def _lane(world: World, behind: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("behind", ["job", "refused", "unserved"])
 def test_a_message_whose_lane_stopped_is_not_told_as_what_it_would_become(world: World, behind: str) -> None:
-    """It is kept and read anew next time: an alarm on ``message.refused`` or ``message.unserved`` would be too early."""
+    """It is kept and read anew next time: ``message.refused`` or ``message.unserved`` would alarm too early."""
     batch = _lane(world, behind)
 
     answer = kept(world.app(JobType(_failing, "act")).consumer(event_of(*batch), FakeLambdaContext()))
@@ -60,7 +64,7 @@ def test_a_message_that_its_lane_comes_to_is_told_once(world: World, behind: str
     """After a head that completed it is told, in the order of the lane."""
     batch = _lane(world, behind)
 
-    world.app(JobType(lambda payload: None, "act")).consumer(event_of(*batch), FakeLambdaContext())
+    world.app(JobType(_nothing, "act")).consumer(event_of(*batch), FakeLambdaContext())
 
     names = world.names()
     assert names.count(f"message.{behind}") == 1

@@ -24,6 +24,10 @@ def _deep() -> None:
     raise ValueError(message)
 
 
+def _nothing(payload: Any) -> None:
+    """Do nothing."""
+
+
 def _ping(levels: int) -> None:
     if levels:
         _pong(levels - 1)
@@ -114,7 +118,7 @@ def test_a_trace_is_bounded_and_keeps_its_innermost_end() -> None:
 def test_an_error_that_cannot_be_shown_still_shows_its_frames() -> None:
     """G4: a fault in an error's own text does not hide where it was raised, and is no fault of the batch."""
 
-    class Unprintable(Exception):  # noqa: N818 - what it does is its name
+    class Unprintable(Exception):
         def __str__(self) -> str:
             raise SystemExit
 
@@ -146,7 +150,7 @@ def test_a_hook_is_told_when_a_batch_begins_and_ends(world: World, context: obje
     hook = _Begun()
     batch = [world.message("act", key=str(number)) for number in range(3)]
 
-    world.app(JobType(lambda payload: None, "act"), hooks=[hook]).consumer(event_of(*batch), context)
+    world.app(JobType(_nothing, "act"), hooks=[hook]).consumer(event_of(*batch), context)
 
     assert hook.told[0] == ("begin", context, threading.get_ident())
     assert hook.told[-1] == ("flush", None, threading.get_ident())
@@ -158,11 +162,14 @@ def test_a_hook_that_fails_at_the_beginning_hurts_nobody(world: World) -> None:
     """G5: what a hook raises is reported and goes no further."""
     runs: list[Any] = []
 
+    def act(payload: Any) -> None:
+        runs.append(payload)
+
     class Failing(_Begun):
         def begin(self, context: object) -> None:
             raise RuntimeError
 
-    app = world.app(JobType(lambda payload: runs.append(payload), "act"), hooks=[Failing(), world.events.append])
+    app = world.app(JobType(act, "act"), hooks=[Failing(), world.events.append])
 
     assert app.consumer(event_of(world.message("act")), FakeLambdaContext()) == {"batchItemFailures": []}
     assert len(runs) == 1

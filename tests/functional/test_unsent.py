@@ -31,7 +31,10 @@ def _drop(client: FaultyClient) -> None:
 
 
 def _counting(runs: list[Any]) -> JobType[..., Any]:
-    return JobType(lambda payload: runs.append(payload), "act")
+    def act(payload: Any) -> None:
+        runs.append(payload)
+
+    return JobType(act, "act")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +54,7 @@ def test_a_message_that_was_not_taken_is_told_with_its_key(
         app.enqueue("act", {"n": 1}, key=key)
 
     ((entry, reason),) = caught.value.failed
-    assert caught.value.sent == []
+    assert len(caught.value.sent) == 0
     assert entry.key
     assert key in (None, entry.key)
     assert entry.payload == {"n": 1}

@@ -20,7 +20,10 @@ REJECT: list[tuple[type[Exception], ...]] = [(), (Exception,), (JobControl,), (R
 
 
 def _end(error: Exception, reject: tuple[type[Exception], ...], attempt: int = 1) -> object:
-    return end_of(error, JobType(lambda payload: None, "act", reject=reject), attempt, 0, lambda low, high: high)
+    def act(payload: Any) -> None:
+        """Do nothing."""
+
+    return end_of(error, JobType(act, "act", reject=reject), attempt, 0, lambda low, high: high)
 
 
 @pytest.mark.parametrize("reject", REJECT)

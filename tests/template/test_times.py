@@ -16,9 +16,14 @@ FOURTEEN_DAYS = 14 * 24 * 3600
 def test_a_full_batch_of_the_slowest_job_fits_into_an_invocation(deployment: Stack) -> None:
     """ceil(batch size / concurrency) x max_duration + reserve <= function timeout, so no job is cut off (G1, G6)."""
     p = deployment.parameters
-    slowest = max(job_type.max_duration or 0 for job_type in app.job_types if job_type.queue == "default")
-    rounds = math.ceil(p["BatchSize"] / p["Concurrency"])
-    assert rounds * slowest + p["Reserve"] <= p["FunctionTimeout"]
+    rounds, reserve, timeout = math.ceil(p["BatchSize"] / p["Concurrency"]), p["Reserve"], p["FunctionTimeout"]
+    unfitting = [
+        f"{job_type.name}: {rounds} x max_duration {job_type.max_duration} + Reserve {reserve} > FunctionTimeout "
+        f"{timeout}: lower max_duration, or raise FunctionTimeout"
+        for job_type in app.job_types
+        if job_type.queue == "default" and rounds * (job_type.max_duration or 0) + reserve > timeout
+    ]
+    assert not unfitting, "; ".join(unfitting)
 
 
 def test_a_message_stays_invisible_while_its_invocation_may_live(deployment: Stack) -> None:
