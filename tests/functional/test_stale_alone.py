@@ -191,7 +191,7 @@ def test_time_that_runs_short_before_the_stale_ones_leaves_them_untouched(world:
     @job("act")
     def act(payload: dict[str, Any], ctx: Context) -> None:
         runs.append(ctx.key)
-        context.remaining_ms = 100
+        context.remaining_ms = 2_000
 
     batch = [world.message("act", key="stale"), world.message("act", key="slow")]
 
