@@ -62,19 +62,19 @@ def _post(variable: str, path: str, body: dict[str, Any], idempotency_key: str) 
     if not base.startswith(("http://", "https://")):
         message = f"{variable} is not set: give the provider's base URL (template.yaml has a parameter for it)"
         raise ProviderError(message)
-    request = urllib.request.Request(  # noqa: S310 - the scheme was checked above
+    request = urllib.request.Request(
         base.rstrip("/") + path,
         data=json.dumps(body).encode(),
         headers={"Content-Type": "application/json", "Idempotency-Key": idempotency_key},
         method="POST",
     )
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - as above
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
             answer: dict[str, Any] = json.loads(response.read())
             return answer
     except urllib.error.HTTPError as error:
         error.close()  # it is the response, too, and holds its connection open
-        if error.code == 402:  # noqa: PLR2004 - HTTP's "payment required"
+        if error.code == 402:
             message = "the provider declined the card"
             raise CardDeclined(message) from error
         message = f"the provider answered {error.code}"

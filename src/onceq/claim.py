@@ -65,7 +65,7 @@ def decide(record: Record, request: Request, now_ms: int) -> Decision:
             return Ended(record, before=True)
         case Status.REJECTED:
             redriven = request.redriven_version == record.version
-            if not redriven or record.semantics is Semantics.AT_MOST_ONCE:
+            if not redriven or Semantics.AT_MOST_ONCE in (record.semantics, request.semantics):
                 return Ended(record, before=True)
             return _run(record, request, attempt=1)
         case Status.FAILED:

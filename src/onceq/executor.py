@@ -8,9 +8,9 @@
     run the job ──► what it returned or raised ──► `end_of` decides ──► one write ends the claim ──► outcome
 
 If the process dies before the claim, nothing happened. After the claim and before the end, the claim goes stale. A
-later delivery then takes the job over, alone; what a foreign effect did meanwhile is attempted again with the same
-downstream key (G12). Without an attempt left the job is rejected; an at-most-once one is held for a person. After the
-end is written, the next delivery finds it: replay, defer, or end the same way.
+later delivery then takes the job over, with nothing else in its process; what a foreign effect did meanwhile is
+attempted again with the same downstream key (G12). Without an attempt left the job is rejected; an at-most-once one is
+held for a person. After the end is written, the next delivery finds it: replay, defer, run again, or end the same way.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 LEAST_SECONDS = 5.0
 # Lambda stops the process a little after the time that its context tells; the lease covers that.
 LEASE_MARGIN_MS = 1_000
-# Outside Lambda nothing kills the process: the lease is short and renewed, but not for ever, so a hung job shows.
+# Outside Lambda nothing kills the process: the lease is this, or max_duration, and is renewed, but not for ever.
 OPEN_LEASE_SECONDS = 30.0
 
 
@@ -125,7 +125,7 @@ class Executor:
         try:
             return self._end(job, claim, end, ran)
         except StoreError as fault:
-            # The claim is left leased: it goes stale, and the next delivery takes the job over.
+            # Landed, the end is found by the next delivery; if not, the claim is left leased and goes stale.
             if isinstance(end, ends.Complete):
                 self._emit(events.EffectNotRecorded, job, record, error=str(fault))
             said = "the job returned" if error is None else ends.describe(error)
@@ -238,7 +238,7 @@ class Executor:
     def _never_starts(self, job: Job) -> Outcome:
         reason = (
             f"{job.job_type.name} needs {self._need(job):g} s with the reserve, and this function had "
-            f"{self.deadline.total:g} s at its start: raise FunctionTimeout, or lower max_duration"
+            f"{self.deadline.total:g} s at its start: raise FunctionTimeout, or declare a lower max_duration"
         )
         self.telemetry.emit(events.MessageUnserved(message_id=job.message.message_id, reason=reason))
         return ends.Unserved(reason)

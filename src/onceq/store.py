@@ -53,9 +53,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The transitions of a claim. Each lands at most once, however often it is sent.
+    """The transitions of a claim. Each changes a record at most once, however often it is sent.
 
-    Every method returns the record as written, or `Refused`, and raises `onceq.errors.StoreUnavailable` when the
+    Every transition returns the record as written, or `Refused`, and raises `onceq.errors.StoreUnavailable` when the
     outcome of the write is unknown and `onceq.errors.StoreError` when the table does not take it at all.
 
     Args:
@@ -77,7 +77,7 @@ class Store:
     def claim(self, new: Record, now_ms: int) -> Record | Refused:
         """Claim a job for the first time.
 
-        Precondition: ``FREE``. Effect: the record is ``new``. A refusal means that somebody holds or ended it.
+        Precondition: ``FREE``. Effect: the record is ``new``. A refusal means that there is a record already.
         """
         request = {
             "TableName": self.table,

@@ -180,6 +180,10 @@ def test_a_redrive_starts_no_at_most_once_job(worker: Worker) -> None:
 
     assert answer == Ended(rejected, before=True)
 
+    before = worker.take("other").reject(NOW, error="no")
+    by_now = worker.ask("other", semantics=Semantics.AT_MOST_ONCE, redriven_version=before.version)
+    assert by_now == Ended(before, before=True), "it was at-least-once when it was rejected, and is not any more"
+
 
 def test_another_payload_under_the_same_key_touches_nothing(world: World, worker: Worker) -> None:
     """Key reuse is refused whatever the state, and the record stays as it is."""
