@@ -86,7 +86,7 @@ def _fail(error: object, code: int) -> int:
 
 def _dev(options: argparse.Namespace) -> int:
     from onceq.dev import session, unfitting  # noqa: PLC0415 - only this command needs them
-    from onceq.local import replaced_environment  # noqa: PLC0415
+    from onceq.local import replaced_environment  # noqa: PLC0415 - as above
 
     console = ConsoleHook()
 
@@ -136,9 +136,9 @@ def _work(options: argparse.Namespace) -> int:
 
 def _invoke(options: argparse.Namespace) -> int:
     from onceq.dev import shell_environment, sources_of, unfitting  # noqa: PLC0415 - only this command needs them
-    from onceq.local import embedded_moto  # noqa: PLC0415
-    from onceq.resources import create_resources  # noqa: PLC0415
-    from onceq.template import function_environment, load_template  # noqa: PLC0415
+    from onceq.local import embedded_moto  # noqa: PLC0415 - as above
+    from onceq.resources import create_resources  # noqa: PLC0415 - as above
+    from onceq.template import function_environment, load_template  # noqa: PLC0415 - as above
 
     event = read_event(options.event)
     template = load_template(options.template)

@@ -1,4 +1,4 @@
-"""The world of `conftest`, on clients that are made once a run: making them takes longer than most tests."""
+"""The world of the tests, on clients that are made once a run: making them takes longer than most tests."""
 
 from __future__ import annotations
 
