@@ -8,7 +8,7 @@ Read ``executor`` first: the life of one message, on one page.
 
 from __future__ import annotations
 
-from onceq.application import App, JobStatus
+from onceq.application import App
 from onceq.codec import ResultNotStored
 from onceq.context import Context
 from onceq.errors import (
@@ -17,6 +17,7 @@ from onceq.errors import (
     EnqueueFailed,
     EnqueueRefused,
     IdempotencyKeyError,
+    LockBusy,
     OnceqError,
     PayloadError,
     Reject,
@@ -25,11 +26,14 @@ from onceq.errors import (
     StoreError,
 )
 from onceq.job_type import JobType, job
-from onceq.message import join_key
+from onceq.keys import join_key
 from onceq.powertools import PowertoolsHook
-from onceq.producer import Enqueued, Entry, Producer
+from onceq.producer import Enqueued, Producer
+from onceq.record import Semantics
 from onceq.retry import Backoff
+from onceq.sealing import Entry
 from onceq.settings import Settings
+from onceq.status import JobStatus
 from onceq.telemetry import Event
 
 __all__ = [
@@ -46,6 +50,7 @@ __all__ = [
     "IdempotencyKeyError",
     "JobStatus",
     "JobType",
+    "LockBusy",
     "OnceqError",
     "PayloadError",
     "PowertoolsHook",
@@ -53,6 +58,7 @@ __all__ = [
     "Reject",
     "ResultNotStored",
     "Retry",
+    "Semantics",
     "Settings",
     "Snooze",
     "StoreError",

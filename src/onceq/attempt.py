@@ -10,7 +10,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceq.context import Context
-from onceq.errors import ClaimLost, JobControl, JobTimedOut, Signal, StoreError
+from onceq.effects import Effects
+from onceq.errors import (
+    ClaimLost,
+    JobControl,
+    JobTimedOut,
+    Signal,
+    StepNotRecorded,
+    StepRefused,
+    StepUncertain,
+    StoreError,
+)
+from onceq.message import current_hops
+from onceq.sealing import Sender
+from onceq.steps import Steps
+from onceq.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +32,8 @@ if TYPE_CHECKING:
     from onceq.catalogue import Job
     from onceq.claim import Claim
     from onceq.clock import Clock, Deadline
-    from onceq.record import Record
+    from onceq.locks import HeldLock
+    from onceq.sealing import Sealer
 
     Middleware = Callable[[Callable[[], Any], Context, Any], Any]
 
@@ -27,16 +42,27 @@ RENEWALS_PER_LEASE = 3
 LONGEST_LIFE_SECONDS = 900.0
 
 
-def context_of(job: Job, record: Record, *, deadline: Deadline, clock: Clock) -> Context:
-    """Return what an attempt that starts now is told.
+def context_of(
+    job: Job,
+    claim: Claim,
+    *,
+    deadline: Deadline,
+    clock: Clock,
+    sealer: Sealer,
+    replayed: Callable[[str], object] = lambda _step: None,
+) -> Context:
+    """Return what an attempt that starts now is told, and what it records and stages with.
 
     Args:
         job: The job.
-        record: Its record, as just claimed.
+        claim: Its claim.
         deadline: When the process stops.
         clock: The time.
+        sealer: Seals the messages that the job sends.
+        replayed: Told the name of a step that is answered from its record.
     """
     ends = clock.monotonic() + (job.job_type.max_duration or float("inf"))
+    record, settings = claim.record, sealer.runtime.settings
     return Context(
         job_type=job.job_type.storage_name,
         key=job.key,
@@ -44,7 +70,33 @@ def context_of(job: Job, record: Record, *, deadline: Deadline, clock: Clock) ->
         fencing_token=record.fencing_token,
         message=job.message,
         seconds_left=lambda: max(0.0, min(deadline.remaining(), ends - clock.monotonic())),
+        effects=Effects(
+            steps=Steps(
+                write=claim.step,
+                now_ms=clock.now_ms,
+                text=record.steps,
+                limit=settings.result_limit,
+                replayed=replayed,
+            ),
+            transaction=Transaction(reserved=[settings.claims_table, settings.outbox_table], of_a_job=True),
+            stage=partial(
+                sealer.stage,
+                token=record.claimant,
+                sender=Sender(job.job_type.storage_name, job.key),
+                hops=job.hops + 1,
+            ),
+            keys_are_pruned=lambda: _are_pruned(job, claim, clock.now_ms()),
+        ),
     )
+
+
+def _are_pruned(job: Job, claim: Claim, now_ms: int) -> bool:
+    """Return whether an earlier attempt may have used keys that the services have forgotten by now."""
+    lifetime = job.job_type.downstream_key_lifetime
+    if lifetime is None or claim.previous is None or claim.previous.never_started:
+        return False
+    since = max(claim.record.created_at, claim.record.resolved_at or 0)
+    return now_ms - since > lifetime * 1000
 
 
 def run(
@@ -64,10 +116,36 @@ def run(
     Raises:
         Signal: One that the framework, or a test of it, sent through the job.
     """
+    hops = current_hops.set(job.hops)
+    try:
+        value, error = _run(job, context, middleware, loop)
+    finally:
+        current_hops.reset(hops)
+    steps = context.effects.steps
+    context.effects.close()
+    if isinstance(error, StepUncertain | StepNotRecorded) and error is not steps.interrupted:
+        error = StepRefused(f"the job raised what another attempt ended with: {error}")
+    if steps.interrupted is not None:
+        # Whatever the job made of the signal, the attempt is over.
+        error = steps.interrupted
+        if isinstance(error, ClaimLost):
+            raise error
+    elif error is None and steps.unfinished:
+        message = f"the job returned before its steps had ended: {', '.join(steps.unfinished)}; await them"
+        error = StepRefused(message)
+    return (value, None) if error is None else (None, error)
 
+
+def _run(
+    job: Job, context: Context, middleware: Sequence[Middleware], loop: Callable[[], asyncio.AbstractEventLoop]
+) -> tuple[Any, BaseException | None]:
     def innermost() -> Any:
         value = job.job_type.invoke(job.payload, context)
-        return _awaited(value, job.job_type.max_duration, loop()) if inspect.isawaitable(value) else value
+        return (
+            _awaited(value, job.job_type.max_duration, context.effects.steps, loop())
+            if inspect.isawaitable(value)
+            else value
+        )
 
     call = innermost
     for layer in reversed(middleware):
@@ -79,8 +157,9 @@ def run(
             message = f"the job returned a {type(value).__name__} that nobody runs: is a middleware async?"
             raise TypeError(message)  # noqa: TRY301 - it ends the attempt as the job's own errors do
     except Signal as signal:
-        if isinstance(signal, ClaimLost) and signal.own is None:
-            return None, signal  # raised by the job itself: only a refused write of ours tells that a claim is lost
+        if isinstance(signal, ClaimLost | StepUncertain | StepNotRecorded):
+            # This attempt's own one is also kept by its steps; any other was raised by the job's code, whatever it is.
+            return None, signal
         raise
     except BaseException as error:  # noqa: BLE001
         return None, error
@@ -88,12 +167,15 @@ def run(
     return (None, value) if isinstance(value, JobControl) else (value, None)
 
 
-def _awaited(awaitable: Any, seconds: float | None, loop: asyncio.AbstractEventLoop) -> Any:
+def _awaited(awaitable: Any, seconds: float | None, steps: Steps, loop: asyncio.AbstractEventLoop) -> Any:
     async def body() -> tuple[Any, BaseException | None]:
         # Caught inside: a SystemExit that reaches the task would end the loop that every other job runs on.
         try:
             async with asyncio.timeout(seconds) as limit:
-                return await awaitable, None
+                try:
+                    return await awaitable, None
+                finally:
+                    await steps.ended()
         except TimeoutError as error:
             if limit.expired():
                 return None, JobTimedOut(f"cancelled after max_duration, {seconds:g} s")
@@ -108,14 +190,22 @@ def _awaited(awaitable: Any, seconds: float | None, loop: asyncio.AbstractEventL
 
 
 @contextmanager
-def renewing(claim: Claim, *, lease_ms: int, clock: Clock, report: Callable[[StoreError], object]) -> Iterator[None]:
-    """Renew the claim's lease from a thread of its own while the block runs.
+def renewing(
+    claim: Claim,
+    *,
+    lease_ms: int,
+    clock: Clock,
+    report: Callable[[StoreError], object],
+    lock: HeldLock | None = None,
+) -> Iterator[None]:
+    """Renew the claim's lease, and the job's lock with it, from a thread of its own while the block runs.
 
     Args:
         claim: The claim.
         lease_ms: How long each renewal holds.
         clock: The time.
         report: Told when a renewal did not reach the table; the next one is tried all the same.
+        lock: The job's lock, if it has one.
     """
     done = threading.Event()
 
@@ -125,7 +215,10 @@ def renewing(claim: Claim, *, lease_ms: int, clock: Clock, report: Callable[[Sto
             if clock.monotonic() - started > LONGEST_LIFE_SECONDS:
                 return
             try:
-                claim.renew(clock.now_ms() + lease_ms)
+                until = clock.now_ms() + lease_ms
+                claim.renew(until)
+                if lock is not None:
+                    lock.extend(until)
             except ClaimLost:
                 return  # the end of the job finds the same, and reports it
             except StoreError as error:

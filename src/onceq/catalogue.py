@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceq.codec import printable
-from onceq.errors import ConfigurationError, EnvelopeError, MessageError
-from onceq.job_type import JobType, require
-from onceq.message import Message, NewerEnvelope, check_key, open_envelope
+from onceq.errors import ConfigurationError, EnvelopeError, MessageError, require
+from onceq.job_type import JobType
+from onceq.keys import check_key
+from onceq.message import Envelope, Message, NewerEnvelope, open_envelope
 from onceq.record import pk_of
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Job:
         fingerprint: The payload fingerprint, or ``None``.
         pk: Partition key of its record.
         message: The message it came from.
+        hops: How often the message was sent on from job to job.
+        lock: Name of the lock that it needs, if any.
     """
 
     job_type: JobType[..., Any]
@@ -36,6 +39,8 @@ class Job:
     fingerprint: str | None
     pk: str
     message: Message
+    hops: int = 0
+    lock: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,10 @@ class JobTypes:
         return iter(dict.fromkeys(self._by_name.values()))
 
     def __contains__(self, job_type: object) -> bool:
-        """Whether this very job type is served."""
-        return any(job_type is own for own in self._by_name.values())
+        """Whether this job type is served, if with other options."""
+        return isinstance(job_type, JobType) and any(
+            (own.name, own.function) == (job_type.name, job_type.function) for own in self._by_name.values()
+        )
 
     def check_queues(self, known: Iterable[str]) -> None:
         """Refuse a default for a queue that is not known: its messages would be refused, one by one.
@@ -137,10 +144,11 @@ class JobTypes:
         if envelope.hops > max_hops:
             reason = f"sent on {envelope.hops} times, and at most {max_hops} are allowed: is it a loop?"
             raise MessageError(reason)
-        return self._job(job_type, envelope.payload, envelope.idempotency_key, message)
+        return self._job(job_type, envelope, message)
 
     @staticmethod
-    def _job(job_type: JobType[..., Any], payload: Any, stamped: Any, message: Message) -> Job:
+    def _job(job_type: JobType[..., Any], envelope: Envelope, message: Message) -> Job:
+        payload, stamped = envelope.payload, envelope.idempotency_key
         loaded = job_type.load(payload)
         key = check_key(stamped) if stamped is not None else job_type.key_of(payload, loaded)
         return Job(
@@ -150,4 +158,6 @@ class JobTypes:
             fingerprint=job_type.fingerprint_of(payload, loaded),
             pk=pk_of(job_type.storage_name, key),
             message=message,
+            hops=envelope.hops,
+            lock=job_type.lock_of(loaded),
         )

@@ -27,13 +27,25 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, TypeGuard
 
-from onceq.decision import Busy, Ended, Exhausted, Hold, KeyReuse, Replay, Stale, TakeOver
+from onceq.decision import (
+    Busy,
+    Ended,
+    Exhausted,
+    Hold,
+    KeyReuse,
+    Replay,
+    Stale,
+    TakeOver,
+    may_have_started_what_starts_once,
+)
 from onceq.errors import ClaimLost
 from onceq.record import Record, Semantics, Status
+from onceq.steps import open_steps, with_step
 from onceq.store import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from onceq.clock import Clock, TokenFactory
     from onceq.codec import ResultNotStored
@@ -65,7 +77,7 @@ def decide(record: Record, request: Request, now_ms: int) -> Decision:
             return Ended(record, before=True)
         case Status.REJECTED:
             redriven = request.redriven_version == record.version
-            if not redriven or Semantics.AT_MOST_ONCE in (record.semantics, request.semantics):
+            if not redriven or _starts_once(record, request):
                 return Ended(record, before=True)
             return _run(record, request, attempt=1)
         case Status.FAILED:
@@ -76,12 +88,21 @@ def decide(record: Record, request: Request, now_ms: int) -> Decision:
             stale_from = (record.lease_expires_at or 0) + request.skew_ms
             if now_ms < stale_from:
                 return Busy(stale_from)
-            if Semantics.AT_MOST_ONCE in (record.semantics, request.semantics):
+            if _starts_once(record, request):
                 return Hold()
             return _next_attempt(record, request)
 
 
+def _starts_once(record: Record, request: Request) -> bool:
+    return request.semantics is Semantics.AT_MOST_ONCE or may_have_started_what_starts_once(record)
+
+
 def _next_attempt(record: Record, request: Request) -> Decision:
+    since_a_release = request.semantics is Semantics.AT_MOST_ONCE and record.semantics is not Semantics.AT_MOST_ONCE
+    if since_a_release and record.went_stale is not None and record.attempts:
+        return Hold()  # its last attempt died before the release that says it may start once; the sweep marked it
+    if open_steps(record.steps):
+        return Hold()  # an attempt that left one open is held by itself; this is for what an older release left
     if record.attempts >= request.max_attempts:
         return Exhausted()
     return _run(record, request, attempt=record.attempts + 1)
@@ -108,10 +129,26 @@ class Claim:
         """The record as this attempt last wrote it."""
         return self._own
 
-    def complete(self, now_ms: int, result: str | ResultNotStored) -> Record:
-        """Complete the job. Raises: ClaimLost, StoreError."""
-        expires_at = self._request.ended_until(now_ms)
-        return self._write(lambda own: self._store.complete(own, now_ms=now_ms, expires_at=expires_at, result=result))
+    def step(self, name: str, state: Mapping[str, Any] | None) -> Record:
+        """Record what became of a step; ``None`` forgets it. Raises: ClaimLost, StoreError."""
+
+        def write(own: Record) -> Record | Refused[Record]:
+            steps = with_step(own.steps, name, state)
+            # TTL deletes whatever the status: it must not forget what may start only once (G9).
+            return self._store.step(own, steps=steps, expires_at=None if open_steps(steps) else own.expires_at)
+
+        return self._write(write)
+
+    def complete(self, now_ms: int, result: str | ResultNotStored, others: Sequence[Mapping[str, Any]] = ()) -> Record:
+        """Complete the job, together with other writes if there are any.
+
+        Raises: ClaimLost, StoreError; with other writes, TransactionCancelled and TransactionFailed: none of them, and
+        not the completion, has happened.
+        """
+        end: dict[str, Any] = {"now_ms": now_ms, "expires_at": self._request.ended_until(now_ms), "result": result}
+        if others:
+            return self._write(lambda own: self._store.commit(own, others, **end))
+        return self._write(lambda own: self._store.complete(own, **end))
 
     def release(self, now_ms: int, *, not_before: int, error: str | None, counted: bool) -> Record:
         """Give the job back until ``not_before``. Raises: ClaimLost, StoreError."""
@@ -120,7 +157,7 @@ class Claim:
             lambda own: self._store.release(
                 own,
                 not_before=not_before,
-                expires_at=self._request.unended_until(max(now_ms, not_before)),
+                expires_at=own.expires_at and self._request.unended_until(max(now_ms, not_before)),
                 error=error,
                 attempts=own.attempts if counted else own.attempts - 1,
             )
@@ -128,11 +165,13 @@ class Claim:
 
     def give_back(self, now_ms: int) -> Record:
         """Give a job back that was never started; the start is not counted. Raises: ClaimLost, StoreError."""
-        return self._write(lambda own: self._store.give_back(own, now_ms=now_ms))
+        first = self.previous is None or self.previous.never_started
+        otherwise = None if first else "given back before it was started again"
+        return self._write(lambda own: self._store.give_back(own, now_ms=now_ms, error=otherwise))
 
     def reject(self, now_ms: int, *, error: str) -> Record:
         """End the job for good. Raises: ClaimLost, StoreError."""
-        expires_at = self._request.ended_until(now_ms)
+        expires_at = self._request.rejected_until(now_ms)
         return self._write(
             lambda own: self._store.reject(own, claimant=own.claimant, expires_at=expires_at, error=error)
         )
@@ -145,7 +184,7 @@ class Claim:
         """Move the lease. Raises: ClaimLost, StoreError."""
         return self._write(lambda own: self._store.renew(own, lease_expires_at=lease_expires_at))
 
-    def _write(self, write: Callable[[Record], Record | Refused]) -> Record:
+    def _write(self, write: Callable[[Record], Record | Refused[Record]]) -> Record:
         with self._lock:
             if self._own.status is not Status.PROCESSING:
                 raise ClaimLost(self._own, self._own)
@@ -203,17 +242,20 @@ def claim(store: Store, request: Request, clock: Clock, tokens: TokenFactory) ->
                     if isinstance(answer, Record):
                         return Claim(store, answer, request, previous=seen)
                 case Exhausted():
-                    last = "the last attempt never ended" if seen.status is Status.PROCESSING else seen.error
+                    stale = seen.status is Status.PROCESSING
+                    last = "the last attempt never ended" if stale else seen.error or "the last one failed"
                     answer = store.reject(
                         seen,
                         claimant=tokens.token(),
-                        expires_at=request.ended_until(now_ms),
+                        expires_at=request.rejected_until(now_ms),
                         error=f"attempts used up: {last}",
                         went_stale=1 if seen.may_kill else None,
                     )
                 case Hold():
-                    error = "the attempt of an at-most-once job never ended: its effect may have happened"
-                    answer = store.hold(seen, claimant=tokens.token(), error=error)
+                    what = ", ".join(open_steps(seen.steps)) or "the job"
+                    error = f"the attempt never ended, and may start at most once: {what}. The effect may have happened"
+                    went_stale = 1 if seen.may_kill else None
+                    answer = store.hold(seen, claimant=tokens.token(), error=error, went_stale=went_stale)
                 case _:
                     return decision
             if isinstance(answer, Record):

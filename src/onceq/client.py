@@ -7,6 +7,7 @@ after every one of ours a refusal is compared with what was being written (guara
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,8 +45,26 @@ PASSING = frozenset(
 )
 
 
+# Reasons for which a transaction was cancelled that pass by themselves.
+# https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_TransactWriteItems.html
+CONTENDED = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
+# Of two transactions that meet on one item at least one is cancelled, so with many on a hot item it takes some tries.
+CONTENDED_ATTEMPTS = 25
+# Left for the write that gives the job back: it is known that nothing was applied.
+CONTENDED_RESERVE = 2.0
+
+
 class PassingFault(Exception):
-    """A request failed for a reason that may pass, or its response never came."""
+    """A request failed for a reason that may pass, or its response never came.
+
+    Attributes:
+        contended: Whether it is known that nothing was applied, since others wrote the same items.
+    """
+
+    def __init__(self, message: str = "", *, contended: bool = False) -> None:
+        """Keep both."""
+        self.contended = contended
+        super().__init__(message)
 
 
 def make_client(service: str, connections: int, *, read_timeout: float = READ_TIMEOUT) -> Any:
@@ -94,8 +113,9 @@ def send(client: Any, operation: str, request: dict[str, Any]) -> dict[str, Any]
     except exceptions.ClientError as error:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         code = error.response.get("Error", {}).get("Code", "")
-        if status >= 500 or code in PASSING:  # noqa: PLR2004 - HTTP's own limit
-            raise PassingFault(str(error)) from error
+        contended = any(reason.get("Code") in CONTENDED for reason in error.response.get("CancellationReasons") or [])
+        if status >= 500 or code in PASSING or contended:  # noqa: PLR2004 - HTTP's own limit
+            raise PassingFault(str(error), contended=contended) from error
         raise
     except (
         exceptions.ConnectionError,  # no connection, or not in time: not a kind of HTTPClientError
@@ -115,12 +135,17 @@ def retrying(
     Raises:
         PassingFault: The last one, when attempts or time are used up.
     """
-    for number in range(ATTEMPTS):
+    applied = False
+    for number in itertools.count():
         try:
             return attempt()
-        except PassingFault:
-            pause = tokens.uniform(0, min(BACKOFF_CAP, BACKOFF_BASE * 2**number))
-            if number == ATTEMPTS - 1 or deadline.remaining() <= pause:
-                raise
+        except PassingFault as fault:
+            pause = tokens.uniform(0, min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(number, ATTEMPTS)))
+            most = CONTENDED_ATTEMPTS if fault.contended else ATTEMPTS
+            applied = applied or not fault.contended
+            needed = pause + (CONTENDED_RESERVE if fault.contended else 0)
+            if number + 1 >= most or deadline.remaining() <= needed:
+                # What was not answered before may have been applied after all.
+                raise PassingFault(str(fault), contended=not applied) from fault
             clock.sleep(pause)
     raise AssertionError  # pragma: no cover - the loop returns or raises

@@ -132,6 +132,28 @@ class OpenDeadline:
         return float("inf")
 
 
+class ShorterDeadline:
+    """A part of the time that another deadline leaves, for work that must not use it all up."""
+
+    kills = False
+
+    def __init__(self, outer: Deadline, seconds: float, clock: Clock) -> None:
+        """Take so many seconds from now on, and no more than there are."""
+        self._outer = outer
+        self._clock = clock
+        self._until = clock.monotonic() + seconds
+        self.total = min(seconds, outer.total)
+
+    @property
+    def accepting(self) -> bool:
+        """Whether another job may be started at all."""
+        return self._outer.accepting
+
+    def remaining(self) -> float:
+        """Return the seconds left of the part."""
+        return min(self._outer.remaining(), self._until - self._clock.monotonic())
+
+
 def deadline_of(context: Any) -> Deadline:
     """Return the deadline of a Lambda context.
 

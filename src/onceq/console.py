@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 from onceq.clock import SystemClock
 from onceq.codec import printable
 from onceq.context import JOB_LOGGER
+from onceq.effect_events import OutboxEvent
+from onceq.powertools import PowertoolsHook
 from onceq.telemetry import JobEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
+    from onceq.application import App
     from onceq.clock import Clock
     from onceq.telemetry import Event
 
@@ -26,8 +29,10 @@ _GOOD = {"job.completed": "\x1b[32m"}
 # On Lambda the line that names the job after a time-out; to a person its end says all of it.
 _ONLY_VERBOSE = ("job.started",)
 # Said in the line's own place, or of no use to a person.
-_SAID = ("job_type", "key", "message_id", "claimant", "previous_claimant", "winner", "trace")
+_SAID = ("job_type", "key", "message_id", "claimant", "previous_claimant", "winner", "trace", "entry")
 _TIMES = ("until", "not_before")
+# The relay says so every minute: worth a line only where it did something.
+_MAY_BE_IDLE = {"relay.ended": ("sent", "failed", "left")}
 _HINTED = ("message.refused", "message.unserved")
 # What a person can do about a reason that holds these words.
 _ENVELOPE_HINT = {"is not an onceq envelope": "to serve such bodies: App([…], default=a_job_type)"}
@@ -76,10 +81,16 @@ class ConsoleHook:
         if event.level < self._level or event.name in self._hidden:
             return
         values = event.fields()
-        named = f"{event.job_type} {event.key}" if isinstance(event, JobEvent) else values.get("message_id", "")
+        counts = _MAY_BE_IDLE.get(event.name)
+        if counts and self._level > logging.DEBUG and not any(values[count] for count in counts):
+            return
+        if isinstance(event, JobEvent | OutboxEvent):
+            named = f"{event.job_type} {event.key}"
+        else:
+            named = values.get("message_id", "")
         subject = printable(named, 200)  # a key may hold what a terminal obeys
         colour = _GOOD.get(event.name, _COLOURS.get(event.level, ""))
-        self.line(event.name, subject, self._details(values) + self._hint(event.name, values), colour)
+        self.line(event.name, subject, self._details(event.name, values) + self._hint(event.name, values), colour)
         if "trace" in values:
             self._stream.write(str(values["trace"]).rstrip() + "\n")
 
@@ -101,19 +112,19 @@ class ConsoleHook:
         reason = str(values.get("reason")) if name in _HINTED else ""
         return "".join(f" ({hint})" for words, hint in self._hints.items() if words in reason)
 
-    def _details(self, values: Mapping[str, Any]) -> str:
+    def _details(self, event: str, values: Mapping[str, Any]) -> str:
         said = []
         for name, value in values.items():
             if name in _TIMES:
                 seconds = max(0.0, (value - self._clock.now_ms()) / 1000)
                 said.append(f"again in {seconds:.1f} s")
             elif name == "seconds":
-                said.append(f"{value:.2f} s")
+                said.append(_seconds(event, value))
             elif name in ("reason", "error"):
                 said.append(str(value))
             elif name not in _SAID and not isinstance(value, bool):
                 said.append(f"{name.replace('_', ' ')} {value}")
-        return ", ".join(said)
+        return ", ".join(filter(None, said))
 
 
 class JobLogHandler(logging.Handler):
@@ -134,6 +145,25 @@ class JobLogHandler(logging.Handler):
             self._console.line(name, subject, self.format(record), _COLOURS.get(record.levelno, ""))
         except Exception:  # noqa: BLE001 - as every logging handler: a log line never breaks a job
             self.handleError(record)
+
+
+def _seconds(event: str, value: float) -> str:
+    if event in ("relay.ended", "outbox.overdue"):
+        return f"the oldest {value:.0f} s past due" if value else ""
+    return f"{value:.2f} s past due" if event == "outbox.sent" else f"{value:.2f} s"
+
+
+def hooks_for(app: App, console: ConsoleHook, *, json_logs: bool = False) -> list[Callable[[Event], object]]:
+    """Return an application's hooks with the console in the place of Powertools, whose lines are not for people.
+
+    Args:
+        app: The application.
+        console: What takes the place.
+        json_logs: Whether the application's own hooks are wanted after all.
+    """
+    if json_logs:
+        return list(app.hooks)
+    return [*(hook for hook in app.hooks if not isinstance(hook, PowertoolsHook)), console]
 
 
 def is_coloured(stream: TextIO) -> bool:

@@ -19,6 +19,7 @@ from onceq.errors import MessageError, NotAnSqsEvent, Signal, UnnameableRecord
 from onceq.lanes import lanes_of
 from onceq.message import DeadLetterNote, Message
 from onceq.outcome import (
+    Completed,
     Deferred,
     Faulted,
     GoneStale,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from onceq.catalogue import JobTypes
     from onceq.executor import Executor
     from onceq.queue import Queue
+    from onceq.relay import Relay
     from onceq.settings import Settings
 
 PartialBatchResponse = dict[str, list[dict[str, str]]]
@@ -54,6 +56,7 @@ class Consumer:
     settings: Settings
     executor: Executor
     queue: Queue
+    relay: Relay
 
     def consume(self, event: object) -> PartialBatchResponse:
         """Run the jobs of an SQS event.
@@ -84,6 +87,10 @@ class Consumer:
             tokens=self.executor.tokens,
             telemetry=telemetry,
         )
+        # Last, since the relay sends what there is no time for.
+        entries = [entry for outcome in outcomes if isinstance(outcome, Completed) for entry in outcome.entries]
+        if entries:
+            self.relay.send(entries)
         telemetry.emit(events.BatchAnswered(records=len(records), kept=sum(kept)))
         ids = [delivery.message.message_id for delivery, keep in zip(deliveries, kept, strict=True) if keep]
         if None in ids:

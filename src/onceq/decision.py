@@ -6,10 +6,28 @@ import math
 from dataclasses import dataclass, replace
 
 from onceq.record import Record, Semantics, Status
+from onceq.steps import open_steps
 
 # A message may come back for 14 days from the queue and for 14 more from the dead-letter queue. As long, TTL must not
 # delete the record of a job that has not ended: its attempts and its live claim would be forgotten.
 UNENDED_RETENTION_S = 28 * 86_400
+
+
+def ended_until(now_ms: int, retention_s: int) -> int:
+    """Return until when an ended job is remembered, epoch seconds."""
+    return math.ceil(now_ms / 1000) + retention_s
+
+
+def unended_until(now_ms: int, retention_s: int, semantics: Semantics) -> int | None:
+    """Return until when a job that has not ended is; one that may start at most once is never forgotten (G9)."""
+    if semantics is Semantics.AT_MOST_ONCE:
+        return None
+    return ended_until(now_ms, max(retention_s, UNENDED_RETENTION_S))
+
+
+def may_have_started_what_starts_once(record: Record) -> bool:
+    """Return whether the last attempt may have started what must not be started again: the job, or a step of it."""
+    return record.semantics is Semantics.AT_MOST_ONCE or bool(open_steps(record.steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +71,16 @@ class Request:
 
     def ended_until(self, now_ms: int) -> int:
         """Return until when an ended job is remembered, epoch seconds."""
-        return math.ceil(now_ms / 1000) + self.retention_s
+        return ended_until(now_ms, self.retention_s)
+
+    def rejected_until(self, now_ms: int) -> int:
+        """Return until when a rejected job is; what may start once outlives every message that could start it (G9)."""
+        once = self.semantics is Semantics.AT_MOST_ONCE
+        return ended_until(now_ms, max(self.retention_s, UNENDED_RETENTION_S) if once else self.retention_s)
 
     def unended_until(self, now_ms: int) -> int | None:
         """Return until when a job that has not ended is; one that may start at most once is never forgotten (G9)."""
-        if self.semantics is Semantics.AT_MOST_ONCE:
-            return None
-        return math.ceil(now_ms / 1000) + max(self.retention_s, UNENDED_RETENTION_S)
+        return unended_until(now_ms, self.retention_s, self.semantics)
 
     def first(self, token: str, now_ms: int) -> Record:
         """Return the record of a first claim under this token."""
@@ -89,8 +110,10 @@ class Request:
             version=seen.version + 1,
             fencing_token=max(seen.fencing_token + 1, now_ms),
             attempts=attempt,
-            expires_at=self.unended_until(now_ms),
-            semantics=self.semantics,
+            # What does not expire has begun what may start only once: it stays until it ends.
+            expires_at=seen.expires_at and self.unended_until(now_ms),
+            # An older release does not open what may start only once.
+            semantics=max(seen.semantics, self.semantics, key=[*Semantics].index),
             message_id=self.message_id,
             lease_expires_at=now_ms + self.lease_ms,
             not_before=None,
@@ -149,7 +172,7 @@ class Exhausted:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """An at-most-once job whose claimant died: leave it to a person."""
+    """The claimant died, and what may start at most once may have started: leave the job to a person."""
 
 
 Decision = Replay | Busy | KeyReuse | Ended | Stale | TakeOver | Exhausted | Hold

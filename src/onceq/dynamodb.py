@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from onceq.client import PassingFault, make_client, retrying, send
-from onceq.errors import ConditionFailed, StoreError, StoreUnavailable
+from onceq.errors import ConditionFailed, StoreError, StoreUnavailable, TransactionCancelled, TransactionContended
 
 if TYPE_CHECKING:
     from onceq.clock import Clock, Deadline, TokenFactory
@@ -37,6 +37,8 @@ class DynamoDB:
 
         Raises:
             ConditionFailed: If the condition of a single write failed.
+            TransactionCancelled: If a transaction was refused, with the reason for each of its writes.
+            TransactionContended: If others wrote the same items at that moment, however often it was tried.
             StoreUnavailable: If it was not answered; it may have been applied.
             StoreError: If DynamoDB refused it.
         """
@@ -50,11 +52,17 @@ class DynamoDB:
                 deadline=deadline,
             )
         except PassingFault as error:
+            if error.contended:
+                message = f"others wrote the same items: {error}"
+                raise TransactionContended(message) from error
             message = f"{operation} was not answered: {error}"
             raise StoreUnavailable(message) from error
         except ClientError as error:
-            if error.response.get("Error", {}).get("Code") == "ConditionalCheckFailedException":
+            code = error.response.get("Error", {}).get("Code")
+            if code == "ConditionalCheckFailedException":
                 raise ConditionFailed(error.response.get("Item")) from None
+            if reasons := error.response.get("CancellationReasons"):
+                raise TransactionCancelled(reasons) from None
             message = f"{operation} was refused: {error}"
             raise StoreError(message) from error
         except BotoCoreError as error:

@@ -12,16 +12,27 @@ The families, and who meets them::
     │   └── PayloadError            a value cannot be encoded, decoded or fitted to its type
     ├── EnqueueRefused              SQS or DynamoDB would refuse the message: nothing was sent
     ├── EnqueueFailed               some entries could not be sent
-    ├── StoreError                  the claims table did not take a request
+    ├── StoreError                  a table of ours did not take a request
     │   └── StoreUnavailable        ... for reasons that pass: the outcome of the request is unknown
     ├── ConditionFailed             a conditional write was refused (store.py turns it into a value)
+    ├── TransactionCancelled        a transaction was refused, with a reason for each write (effects.py reads them)
+    ├── TransactionFailed           a job's transaction did not happen
+    │   ├── TransactionRefused      ... since DynamoDB would not, or did not, take it
+    │   ├── ConditionNotMet         ... since a condition of the job's own did not hold
+    │   ├── TransactionDenied       ... since a table is missing, or may not be written
+    │   └── TransactionContended    ... since others wrote the same items at that moment, again and again
+    ├── StepRefused                 a step cannot be begun: its name was used before, or there is no room for it
+    ├── LockBusy                    somebody else holds the lock
+    ├── ResolveRefused              the job is not, or no longer, what a person decided about
     ├── JobTimedOut                 an ``async def`` job was cancelled at its ``max_duration``
     └── QueueError                  SQS refused a request
         └── QueueUnavailable        ... or did not answer in time
     JobControl                      what a job raises to say how its attempt ends
     ├── Retry  Snooze  Reject
     Signal (BaseException)          what a job's own ``except Exception`` must not swallow
-    └── ClaimLost
+    ├── ClaimLost
+    ├── StepUncertain               nobody knows whether an effect happened: the job goes to a person
+    └── StepNotRecorded             a step's write did not reach the table: the attempt ends, and its claim goes stale
 
 This module sits at the bottom of the import chain: it imports nothing of ours.
 """
@@ -138,7 +149,7 @@ class EnqueueFailed(OnceqError):
 
 
 class StoreError(OnceqError):
-    """The claims table refused a request: check the table's name, region and the function's permissions.
+    """A table refused a request: check the table's name, region and the function's permissions.
 
     Example:
         >>> raise StoreError("AccessDeniedException: the role may not write the table")
@@ -148,7 +159,7 @@ class StoreError(OnceqError):
 
 
 class StoreUnavailable(StoreError):
-    """The claims table did not answer in time: the request may or may not have been applied."""
+    """DynamoDB did not answer in time: the request may or may not have been applied."""
 
 
 class ConditionFailed(OnceqError):
@@ -162,6 +173,76 @@ class ConditionFailed(OnceqError):
         """Keep the old item."""
         self.item = item
         super().__init__()
+
+
+class TransactionCancelled(OnceqError):
+    """A transaction was refused as a whole.
+
+    Attributes:
+        reasons: DynamoDB's reason for each write in its order: ``Code``, ``Message`` and, if asked for, ``Item``.
+    """
+
+    def __init__(self, reasons: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the reasons."""
+        self.reasons = tuple(reasons)
+        super().__init__()
+
+
+class TransactionFailed(OnceqError):
+    """A transaction did not happen: none of its writes was applied, and no message of it exists."""
+
+
+class TransactionRefused(TransactionFailed):
+    """DynamoDB does not take this transaction: write less in it, or correct what the text names."""
+
+
+class TransactionDenied(TransactionRefused):
+    """A table did not take it for a reason that is not the job's: no permission, no such table, wrong credentials."""
+
+
+class ConditionNotMet(TransactionFailed):
+    """A condition of the job's own did not hold, so its transaction did not happen.
+
+    Attributes:
+        write: Which write, as ``Update of StockTable {'sku': 's-1'}``.
+        item: The item that it met, in DynamoDB's own shape; ``None`` if there was none.
+        rejects: Whether the job is to be rejected (``on_conflict="reject"``) and not retried.
+    """
+
+    def __init__(self, message: str, *, write: str, item: Mapping[str, Any] | None, rejects: bool) -> None:
+        """Keep what is known."""
+        self.write, self.item, self.rejects = write, item, rejects
+        super().__init__(message)
+
+
+class TransactionContended(TransactionFailed):
+    """Others wrote the same items at the same moment, however often it was tried."""
+
+
+class StepRefused(OnceqError):
+    """A step cannot be begun; its function was not called."""
+
+
+class LockBusy(OnceqError):
+    """Somebody else holds the lock.
+
+    Attributes:
+        name: The lock's name.
+        until: When it ends by itself at the latest, epoch ms.
+
+    Example:
+        >>> LockBusy("nightly_report", until=1_795_953_600_000).until
+        1795953600000
+    """
+
+    def __init__(self, name: str, *, until: int) -> None:
+        """Keep both."""
+        self.name, self.until = name, until
+        super().__init__(f"somebody else holds the lock {name!r}")
+
+
+class ResolveRefused(OnceqError):
+    """The job is not, or no longer, in the state that a person decided about: look again, then decide again."""
 
 
 class JobTimedOut(OnceqError):
@@ -276,15 +357,39 @@ class ClaimLost(Signal):
         super().__init__("the claim was taken over by another claimant")
 
 
-def seconds_of(delay: float | timedelta) -> float:
+class StepUncertain(Signal):
+    """Nobody knows whether an effect of the job happened, or what it gave back: the job waits for a person."""
+
+
+class StepNotRecorded(Signal):
+    """What became of a step could not be written: the attempt ends here, and its claim is left to go stale.
+
+    Attributes:
+        fault: The `StoreError` of the write.
+        ran: Whether the effect had run: not if it was "started" that could not be written.
+    """
+
+    def __init__(self, name: str, fault: StoreError, *, ran: bool) -> None:
+        """Keep both."""
+        self.fault, self.ran = fault, ran
+        super().__init__(f"the step {name!r} could not be recorded: {fault}")
+
+
+def seconds_of(delay: float | timedelta, longest: int = LONGEST_DELAY) -> float:
     """Return a delay in seconds.
 
     Raises:
-        ValueError: If it is not a number, negative, or longer than SQS keeps a message.
+        ValueError: If it is not a number, negative, or longer than the longest, which is what SQS keeps a message.
     """
     total_seconds = getattr(delay, "total_seconds", None)
     seconds = total_seconds() if callable(total_seconds) else delay
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_DELAY:
-        message = f"a delay is a number of seconds from 0 to {LONGEST_DELAY} (14 days), not {delay!r}"
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= longest:
+        message = f"a delay is a number of seconds from 0 to {longest} ({longest // 86_400} days), not {delay!r}"
         raise ValueError(message)
     return float(seconds)
+
+
+def require(holds: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion
+    """Raise a `ConfigurationError` with that message unless the condition holds."""
+    if not holds:
+        raise ConfigurationError(message)

@@ -5,42 +5,55 @@
     claim ──► replay, defer, refuse, end again                (nothing runs)
       │
       ▼
+    take its lock, if it has one ──► somebody else holds it: give the claim back, defer
+      │
+      ▼
     run the job ──► what it returned or raised ──► `end_of` decides ──► one write ends the claim ──► outcome
+      │  └── each step writes its own record (`onceq.steps`)                  │
+      └── what it staged: transaction, messages (`onceq.effects`) ────────────┘  all in that one write, or nothing
 
 If the process dies before the claim, nothing happened. After the claim and before the end, the claim goes stale. A
-later delivery then takes the job over, with nothing else in its process; what a foreign effect did meanwhile is
-attempted again with the same downstream key (G12). Without an attempt left the job is rejected; an at-most-once one is
-held for a person. After the end is written, the next delivery finds it: replay, defer, run again, or end the same way.
+later delivery then takes the job over, with nothing else in its process: finished steps answer from their record, and
+what a foreign effect did meanwhile is attempted again with the same downstream key (G12). Without an attempt left the
+job is rejected. An at-most-once job, or one with an at-most-once step under way, is held for a person instead. After
+the end is written, the next delivery finds it: replay, defer, run again, or end the same way. Messages that were
+committed with it and not sent are the relay's.
 """
 
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never, cast
 
 from onceq import claim as claims
 from onceq import decision as decisions
+from onceq import effect_events
 from onceq import outcome as ends
 from onceq import telemetry as events
 from onceq.attempt import context_of, renewing, run
 from onceq.codec import ResultNotStored, decode_result, encode_result, shown
 from onceq.decision import Request
-from onceq.errors import ClaimLost, StoreError
+from onceq.errors import ClaimLost, LockBusy, StepNotRecorded, StoreError, TransactionCancelled, TransactionFailed
+from onceq.locks import take
 from onceq.message import DeadLetterNote
 from onceq.record import Status
+from onceq.steps import open_steps
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     from onceq.attempt import Middleware
     from onceq.catalogue import Job
     from onceq.clock import Clock, Deadline, TokenFactory
+    from onceq.effects import Effects
+    from onceq.locks import HeldLock, Locks
+    from onceq.outbox import Outbox
     from onceq.outcome import GoneStale, Outcome
     from onceq.record import Record
+    from onceq.sealing import Sealer
     from onceq.settings import Settings
     from onceq.store import Store
     from onceq.telemetry import Telemetry
@@ -57,6 +70,7 @@ class _Ran(NamedTuple):
     value: object
     error: BaseException | None
     seconds: float
+    effects: Effects
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +78,9 @@ class Executor:
     """Runs jobs. The same one serves Lambda, the local runner, the tests and the command line."""
 
     store: Store
+    locks: Locks
+    outbox: Outbox
+    sealer: Sealer
     settings: Settings
     deadline: Deadline
     clock: Clock
@@ -73,14 +90,15 @@ class Executor:
     loop: Callable[[], asyncio.AbstractEventLoop]
 
     def execute(self, job: Job, *, alone: bool = False) -> Outcome | GoneStale:
-        """Run a job once, whatever was delivered before.
+        """Run a job, or settle its message by what the record says; whatever was delivered before.
 
         Args:
             job: The job, read from its message.
             alone: Whether nothing else runs in this process now, so that a stale job may be taken over (G5).
 
         Returns:
-            How the message ends. No exception of the job, the store or the queue leaves this method.
+            How the message ends, or `GoneStale`: the job is to be run alone, since its last attempt may have killed its
+            process. No exception of the job, the store or the queue leaves this method.
 
         Raises:
             Signal: One that is not ours to handle.
@@ -103,45 +121,79 @@ class Executor:
 
     def _run(self, job: Job, claim: claims.Claim, lease_ms: int) -> Outcome:
         self._emit_claimed(job, claim)
-        record = claim.record
-        if not self._may_start(job):
-            claim.give_back(self.clock.now_ms())
-            return self._not_started(job)
-        left_ms = (record.lease_expires_at or 0) - self.clock.now_ms()
-        if not self.deadline.kills and left_ms < lease_ms * 2 / 3:
-            # The claim was slow. The first renewal comes after a third of a lease, which must still hold by then.
-            claim.renew(self.clock.now_ms() + lease_ms)
+        with ExitStack() as held:
+            try:
+                lock = held.enter_context(self._take(job, job.lock, claim)) if job.lock is not None else None
+                self._lengthen(claim, lock, lease_ms)
+            except LockBusy as busy:
+                record = claim.give_back(self.clock.now_ms())
+                self._emit(effect_events.LockWasBusy, job, record, lock=busy.name, until=busy.until)
+                return ends.Deferred(busy.until)
+            except StoreError:
+                claim.give_back(self.clock.now_ms())
+                raise
+            if not self._may_start(job):
+                claim.give_back(self.clock.now_ms())
+                return self._not_started(job)
+            return self._attempt(job, claim, lock, lease_ms)
+
+    def _lengthen(self, claim: claims.Claim, lock: HeldLock | None, lease_ms: int) -> None:
+        """Renew a lease that the claim and the lock were too slow for.
+
+        The first renewal comes after a third of a lease, which must still hold by then.
+        """
+        now_ms = self.clock.now_ms()
+        if not self.deadline.kills and (claim.record.lease_expires_at or 0) - now_ms < lease_ms * 2 / 3:
+            claim.renew(now_ms + lease_ms)
+            if lock is not None:
+                lock.extend(now_ms + lease_ms)
+
+    def _attempt(self, job: Job, claim: claims.Claim, lock: HeldLock | None, lease_ms: int) -> Outcome:
         payload = shown(job.payload) if self.settings.log_payloads else None
-        self._emit(events.JobStarted, job, record, payload=payload)
+        self._emit(events.JobStarted, job, claim.record, payload=payload)
         started = self.clock.monotonic()
-        context = context_of(job, record, deadline=self.deadline, clock=self.clock)
-        with self._leased(job, claim, lease_ms):
+        context = context_of(
+            job,
+            claim,
+            deadline=self.deadline,
+            clock=self.clock,
+            sealer=self.sealer,
+            replayed=lambda step: self._emit(effect_events.StepReplayed, job, claim.record, step=step),
+        )
+        with self._leased(job, claim, lock, lease_ms):
             value, error = run(job, context, self.middleware, self.loop)
-        ran = _Ran(value, error, round(self.clock.monotonic() - started, 3))
+        ran = _Ran(value, error, round(self.clock.monotonic() - started, 3), context.effects)
         if (limit := job.job_type.max_duration) is not None and ran.seconds > limit:
-            self._emit(events.JobOverran, job, record, seconds=ran.seconds, max_duration=limit)
-        now_ms, kept_until = self.clock.now_ms(), job.message.kept_until
-        end = ends.end_of(error, job.job_type, record.attempts, now_ms, self.tokens.uniform, kept_until=kept_until)
+            self._emit(events.JobOverran, job, claim.record, seconds=ran.seconds, max_duration=limit)
         try:
-            return self._end(job, claim, end, ran)
+            if isinstance(error, StepNotRecorded):
+                raise error.fault
+            try:
+                return self._end(job, claim, ran)
+            except TransactionFailed as failed:
+                # Neither the job's writes nor its completion happened: the attempt ends as one that raised.
+                return self._end(job, claim, ran._replace(error=failed))
         except StoreError as fault:
             # Landed, the end is found by the next delivery; if not, the claim is left leased and goes stale.
-            if isinstance(end, ends.Complete):
-                self._emit(events.EffectNotRecorded, job, record, error=str(fault))
+            if error is None or (isinstance(error, StepNotRecorded) and error.ran):
+                self._emit(events.EffectNotRecorded, job, claim.record, error=str(fault))
             said = "the job returned" if error is None else ends.describe(error)
             return self._faulted(job, f"{said}, and it is not known to be recorded: {fault}")
 
-    def _end(self, job: Job, claim: claims.Claim, end: ends.End, ran: _Ran) -> Outcome:
-        now_ms, trace = self.clock.now_ms(), ends.trace_of(ran.error)
-        match end:
+    def _end(self, job: Job, claim: claims.Claim, ran: _Ran) -> Outcome:
+        now_ms, trace, attempt = self.clock.now_ms(), ends.trace_of(ran.error), claim.record.attempts
+        kept_until, draw = job.message.kept_until, self.tokens.uniform
+        unended = open_steps(claim.record.steps)
+        match ends.end_of(ran.error, job.job_type, attempt, now_ms, draw, kept_until=kept_until, open_steps=unended):
             case ends.Complete():
                 # Encoded before the write: what cannot be stored must not leave the effect unrecorded (G10).
                 result = encode_result(ran.value, self.settings.result_limit)
-                record = claim.complete(now_ms, result)
+                record = self._complete(claim, now_ms, result, ran.effects)
                 if isinstance(result, ResultNotStored):
                     self._emit(events.ResultWasNotStored, job, record, reason=result.reason)
                 self._emit(events.JobCompleted, job, record, seconds=ran.seconds)
-                return ends.Completed(decode_result(record.result, record.result_not_stored))
+                value = decode_result(record.result, record.result_not_stored)
+                return ends.Completed(value, tuple(ran.effects.entries))
             case ends.Release(not_before, error, counted):
                 record = claim.release(now_ms, not_before=not_before, error=error, counted=counted)
                 known = {"not_before": not_before, "error": error, "counted": counted, "trace": trace}
@@ -151,9 +203,29 @@ class Executor:
                 record = claim.reject(now_ms, error=reason)
             case ends.HoldFor(reason):
                 record = claim.hold(error=reason)
-            case _:
+            case end:
                 assert_never(end)
         return self._ended(job, record, before=False, trace=trace)
+
+    def _complete(self, claim: claims.Claim, now_ms: int, result: str | ResultNotStored, effects: Effects) -> Record:
+        staged = [self.outbox.staged(entry.committed(now_ms)) for entry in effects.entries]
+        try:
+            return claim.complete(now_ms, result, [*(write.to_item() for write in effects.transaction.writes), *staged])
+        except TransactionCancelled as cancelled:
+            raise effects.failure(cancelled) from cancelled
+
+    def _take(self, job: Job, name: str, claim: claims.Claim) -> HeldLock:
+        """Take the job's lock for as long as its claim holds: its own retry gets it again after a crash."""
+        return take(
+            self.locks,
+            name,
+            holder=job.pk,
+            token=claim.record.claimant,
+            until=claim.record.lease_expires_at or 0,
+            clock=self.clock,
+            skew_ms=int(self.settings.clock_skew * 1000),
+            lost=lambda reason: self.telemetry.emit(effect_events.LockWasLost(lock=name, reason=reason)),
+        )
 
     def _settled(self, job: Job, decision: decisions.Settled) -> Outcome | GoneStale:
         match decision:
@@ -192,6 +264,9 @@ class Executor:
 
     def _lost(self, job: Job, lost: ClaimLost) -> Outcome:
         seen: Record | None = lost.seen
+        if seen is not None and seen.status is Status.COMPLETED and seen.claimant == lost.own.claimant:
+            # Our own completion had landed, unheard, before what it was refused for.
+            return cast("Outcome", self._settled(job, decisions.Replay(seen)))
         status, winner = (str(seen.status), seen.claimant) if seen else (None, None)
         self._emit(events.ClaimWasLost, job, lost.own, status=status, winner=winner)
         return ends.TakenFromUs(completed=seen is not None and seen.status is Status.COMPLETED)
@@ -224,13 +299,16 @@ class Executor:
             alone=alone,
         )
 
-    def _leased(self, job: Job, claim: claims.Claim, lease_ms: int) -> AbstractContextManager[None]:
+    def _leased(
+        self, job: Job, claim: claims.Claim, lock: HeldLock | None, lease_ms: int
+    ) -> AbstractContextManager[None]:
         if self.deadline.kills:
             return nullcontext()
 
         return renewing(
             claim,
             lease_ms=lease_ms,
+            lock=lock,
             clock=self.clock,
             report=lambda error: self._emit(events.LeaseNotRenewed, job, claim.record, error=str(error)),
         )

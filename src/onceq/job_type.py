@@ -19,8 +19,8 @@ import jmespath
 import jmespath.exceptions
 
 from onceq.codec import fingerprint, fit, fits_json, printable
-from onceq.errors import ConfigurationError, IdempotencyKeyError, PayloadError
-from onceq.message import check_key, join_key
+from onceq.errors import ConfigurationError, IdempotencyKeyError, MessageError, PayloadError, require
+from onceq.keys import check_key, join_key
 from onceq.record import Semantics
 from onceq.retry import Backoff
 
@@ -80,6 +80,8 @@ class JobType(Generic[P, R]):
     reject: tuple[type[Exception], ...] = ()
     retention: timedelta = DEFAULT_RETENTION
     semantics: Semantics = Semantics.AT_LEAST_ONCE
+    lock: str | Callable[[Any], str] | None = None
+    downstream_key_lifetime: float | None = None
 
     def __post_init__(self) -> None:
         """Check every option, so that a mistake shows at import and not at the first message.
@@ -117,6 +119,24 @@ class JobType(Generic[P, R]):
             isinstance(self.reject, tuple)
             and all(isinstance(error, type) and issubclass(error, Exception) for error in self.reject),
             f"{self.name}: reject={self.reject!r}: give a tuple of exception classes",
+        )
+        require(
+            isinstance(self.semantics, Semantics),
+            f"{self.name}: semantics={self.semantics!r}: give Semantics.AT_LEAST_ONCE or Semantics.AT_MOST_ONCE",
+        )
+        require(
+            self.lock is None or callable(self.lock) or (isinstance(self.lock, str) and self.lock.strip() != ""),
+            f"{self.name}: lock={self.lock!r}: give the lock's name, or a function of the payload that returns it",
+        )
+        if isinstance(self.lock, str):
+            try:
+                check_key(self.lock, "the lock's name")
+            except IdempotencyKeyError as error:
+                raise ConfigurationError(f"{self.name}: {error}") from error
+        require(
+            self.downstream_key_lifetime is None
+            or (isinstance(self.downstream_key_lifetime, int | float) and self.downstream_key_lifetime > 0),
+            f"{self.name}: downstream_key_lifetime={self.downstream_key_lifetime!r}: give seconds above 0",
         )
         require(isinstance(self.backoff, Backoff), f"{self.name}: backoff={self.backoff!r}: give a Backoff")
         require(
@@ -174,11 +194,7 @@ class JobType(Generic[P, R]):
         if self.key is None:
             message = f"no idempotency key: stamp one (onceq's producer does) or declare key= on {self.name!r}"
             raise IdempotencyKeyError(message)
-        try:
-            selected = _select(self.key, payload, loaded)
-        except Exception as error:  # the user's own function may raise anything
-            message = f"key= of {self.name!r} raised {printable(repr(error), 200)}"
-            raise IdempotencyKeyError(message) from error
+        selected = self._selected("key", self.key, payload, loaded, IdempotencyKeyError)
         return join_key(*selected) if isinstance(selected, tuple | list) else check_key(selected)
 
     def fingerprint_of(self, payload: Any, loaded: Any) -> str | None:
@@ -187,16 +203,28 @@ class JobType(Generic[P, R]):
         Raises:
             PayloadError: If what is selected cannot be encoded.
         """
-        if self.fingerprint is None:
-            return None
-        if isinstance(self.fingerprint, _All):
-            return fingerprint(payload)
-        try:
-            selected = _select(self.fingerprint, payload, loaded)
-        except Exception as error:  # the user's own function may raise anything
-            message = f"fingerprint= of {self.name!r} raised {printable(repr(error), 200)}"
-            raise PayloadError(message) from error
+        if self.fingerprint is None or isinstance(self.fingerprint, _All):
+            return None if self.fingerprint is None else fingerprint(payload)
+        selected = self._selected("fingerprint", self.fingerprint, payload, loaded, PayloadError)
         return fingerprint(selected)
+
+    def lock_of(self, loaded: Any) -> str | None:
+        """Return the name of the lock that a job with this payload needs, if any.
+
+        Raises: MessageError, if ``lock=`` raised or names none.
+        """
+        if self.lock is None or isinstance(self.lock, str):
+            return self.lock
+        return check_key(self._selected("lock", self.lock, None, loaded, MessageError), f"lock= of {self.name!r}")
+
+    def _selected(
+        self, option: str, selector: Selector, payload: Any, loaded: Any, error_type: type[MessageError]
+    ) -> Any:
+        try:
+            return jmespath.search(selector, payload) if isinstance(selector, str) else selector(loaded)
+        except Exception as error:  # the user's own function may raise anything
+            message = f"{option}= of {self.name!r} raised {printable(repr(error), 200)}"
+            raise error_type(message) from error
 
     @cached_property
     def _parameters(self) -> tuple[Any, bool]:
@@ -247,7 +275,10 @@ def job(
     max_duration: float | None = None,
     backoff: Backoff = Backoff(),  # noqa: B008 - frozen
     reject: Iterable[type[Exception]] = (),
+    semantics: Semantics = Semantics.AT_LEAST_ONCE,
+    lock: str | Callable[[Any], str] | None = None,
     retention: timedelta = DEFAULT_RETENTION,
+    downstream_key_lifetime: float | timedelta | None = None,
 ) -> Callable[[Callable[P, R]], JobType[P, R]]:
     """Make a job type of a function.
 
@@ -264,7 +295,13 @@ def job(
             an ``async def`` job is cancelled at it. Without it a job is started while at least 5 s remain.
         backoff: When a failed job runs again.
         reject: Exception classes that are permanent: a job that raises one is rejected at once.
+        semantics: With ``AT_MOST_ONCE`` the job is never started again, except by its own ``Retry`` or ``Snooze`` or a
+            person: an attempt that dies, or fails, leaves it uncertain.
+        lock: Name of a lock that the job holds while it runs, or a function of the payload. It saves work and proves
+            nothing (`onceq.App.lock`): a job that does not get it comes back later, unstarted.
         retention: How long an ended job is remembered, so that duplicates are recognised.
+        downstream_key_lifetime: For how long the services that the job calls remember its keys, in seconds or as a
+            ``timedelta`` (Stripe at least 24 hours). A later attempt whose keyed effect is still open goes to a person.
 
     Returns:
         A decorator that makes a `JobType`; calling it calls the plain function.
@@ -295,22 +332,19 @@ def job(
             max_duration=max_duration,
             backoff=backoff,
             reject=_tuple(reject),
+            semantics=semantics,
+            lock=lock,
             retention=retention,
+            downstream_key_lifetime=_seconds(downstream_key_lifetime),
         )
 
     return decorate
 
 
+def _seconds(lifetime: Any) -> Any:
+    return lifetime.total_seconds() if isinstance(lifetime, timedelta) else lifetime
+
+
 def _tuple(values: Any) -> Any:
     # A lone string or class is left as it is, for `JobType` to refuse: its letters are no names.
     return tuple(values) if isinstance(values, Iterable) and not isinstance(values, str | type) else values
-
-
-def _select(selector: Selector, payload: Any, loaded: Any) -> Any:
-    return jmespath.search(selector, payload) if isinstance(selector, str) else selector(loaded)
-
-
-def require(holds: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion
-    """Raise a `ConfigurationError` with that message unless the condition holds."""
-    if not holds:
-        raise ConfigurationError(message)

@@ -1,4 +1,4 @@
-"""One SQS record as delivered, the envelope in its body, and the rules for idempotency keys.
+"""One SQS record as delivered, and the envelope in its body.
 
 Wire format of the body (design, section 8)::
 
@@ -15,11 +15,12 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceq.codec import decode, encode, printable
-from onceq.errors import EnvelopeError, IdempotencyKeyError, PayloadError
+from onceq.errors import EnvelopeError, PayloadError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +29,8 @@ VERSION = 1
 ATTRIBUTE = "onceq"
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
 LONGEST_RETENTION_MS = 1_209_600_000
-# Longer keys than this help nobody, and the record's key is hashed from 1,024 bytes on.
-MAX_KEY_BYTES = 8_192
+# How often the message whose job runs here was sent on: what the job enqueues is one hop further.
+current_hops: ContextVar[int] = ContextVar("onceq_hops", default=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +202,7 @@ def open_envelope(body: str | None) -> Envelope | NewerEnvelope:
     return Envelope(job_type, value.get("payload"), value.get("idempotency_key"), hops)
 
 
-def seal(*, job_type: str, idempotency_key: str, payload: Any, created_at: str) -> str:
+def seal(*, job_type: str, idempotency_key: str, payload: Any, created_at: str, hops: int = 0) -> str:
     """Return the body of a message.
 
     Args:
@@ -209,6 +210,7 @@ def seal(*, job_type: str, idempotency_key: str, payload: Any, created_at: str) 
         idempotency_key: The job's key, checked.
         payload: The payload as plain JSON.
         created_at: Now, as ISO 8601 in UTC.
+        hops: How often it was sent on from job to job; 0 for the first of a chain.
 
     Returns:
         The envelope as JSON text that SQS takes.
@@ -223,66 +225,10 @@ def seal(*, job_type: str, idempotency_key: str, payload: Any, created_at: str) 
         "payload": payload,
         "created_at": created_at,
     }
+    if hops:
+        body["hops"] = hops
     # SQS refuses these two characters raw; inside JSON they can only stand in a string, where an escape is the same.
     return encode(body).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
-
-
-def check_key(key: object) -> str:
-    """Return an idempotency key as text.
-
-    Args:
-        key: A string that is not blank, or an int, which is written in decimal.
-
-    Returns:
-        The key.
-
-    Raises:
-        IdempotencyKeyError: If it is missing, blank, too long, or of another type: a job never runs unprotected.
-
-    Example:
-        >>> check_key(42)
-        '42'
-    """
-    if isinstance(key, int) and not isinstance(key, bool) and abs(key) < 10**100:
-        return str(int(key))
-    if not isinstance(key, str):
-        what = "is missing" if key is None else f"is a {type(key).__name__}"
-        message = f"the idempotency key {what}: give a string that is not blank, or an int"
-        raise IdempotencyKeyError(message)
-    if not key.strip():
-        message = "the idempotency key is blank: give a string that names the job"
-        raise IdempotencyKeyError(message)
-    try:
-        size = len(key.encode())
-    except UnicodeEncodeError:
-        message = "the idempotency key holds a lone surrogate, which is not text"
-        raise IdempotencyKeyError(message) from None
-    if size > MAX_KEY_BYTES:
-        message = f"the idempotency key has {size} bytes: at most {MAX_KEY_BYTES} are taken"
-        raise IdempotencyKeyError(message)
-    return str.__str__(key)  # an Enum of strings is its value, as in the JSON that others read it from
-
-
-def join_key(*parts: str | int) -> str:
-    """Join parts into one idempotency key, without collisions.
-
-    Args:
-        parts: What names the job together, each a valid key of its own.
-
-    Returns:
-        The parts with ``:`` between them; a ``:`` inside a part is escaped, so different parts never meet.
-
-    Raises:
-        IdempotencyKeyError: If there is no part, or one is not a valid key.
-
-    Example:
-        >>> join_key("invoice", 7), join_key("a:b", "c") == join_key("a", "b:c")
-        ('invoice:7', False)
-    """
-    if not parts:
-        message = "the idempotency key has no parts"
-        raise IdempotencyKeyError(message)
-    return check_key(":".join(check_key(part).replace("%", "%25").replace(":", "%3A") for part in parts))
 
 
 def _redriven_version(attribute: object) -> int | None:

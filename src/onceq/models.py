@@ -45,6 +45,8 @@ class ClaimModel(Model):
     result_not_stored = UnicodeAttribute(null=True)
     error = UnicodeAttribute(null=True)
     completed_at = NumberAttribute(null=True)
+    steps = UnicodeAttribute(null=True)
+    resolved_at = NumberAttribute(null=True)
     went_stale = NumberAttribute(null=True)
 
 
@@ -64,9 +66,9 @@ def claims_table(name: str, *, host: str | None = None, region: str | None = Non
 
 
 def records(table: type[ClaimModel]) -> Iterator[Record]:
-    """Iterate over every record of a table, by a consistent scan."""
-    from onceq.record import Record  # noqa: PLC0415 - typing only above
+    """Iterate over every job's record of a table, by a consistent scan; locks and the sweep's place are passed over."""
+    from onceq.record import RESERVED, Record  # noqa: PLC0415 - typing only above
 
-    for item in table.scan(consistent_read=True):
+    for item in table.scan(~table.pk.startswith(RESERVED), consistent_read=True):
         raw: dict[str, Any] = item.serialize()
         yield Record.from_item(raw)

@@ -12,15 +12,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceq.codec import printable, text_of
-from onceq.errors import JobControl, Reject, Retry, Snooze
+from onceq.errors import (
+    ConditionNotMet,
+    JobControl,
+    Reject,
+    Retry,
+    Snooze,
+    StepUncertain,
+    TransactionContended,
+    TransactionDenied,
+    TransactionFailed,
+)
 from onceq.queue import MAX_VISIBILITY
 from onceq.record import Semantics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from onceq.job_type import JobType
     from onceq.message import DeadLetterNote
+    from onceq.outbox import OutboxEntry
 
 MOST_FRAMES = 8
 LONGEST_TRACE = 4_000
@@ -51,7 +62,7 @@ class RejectFor:
 
 @dataclass(frozen=True, slots=True)
 class HoldFor:
-    """Nobody knows whether the effect of this at-most-once job happened: leave it to a person."""
+    """Nobody knows whether an effect of this job happened: leave it to a person."""
 
     reason: str
 
@@ -67,6 +78,7 @@ def end_of(
     uniform: Callable[..., float],
     *,
     kept_until: float = math.inf,
+    open_steps: Sequence[str] = (),
 ) -> End:
     """Say how an attempt ends.
 
@@ -77,10 +89,15 @@ def end_of(
         now_ms: Now, epoch ms.
         uniform: Draws the jitter of the back-off.
         kept_until: Until when SQS keeps the message, epoch ms: a job cannot wait for longer than its message.
+        open_steps: At-most-once steps that were started and are not known to have ended, whatever the job made of it.
 
     Returns:
         What to write.
     """
+    if open_steps and not isinstance(error, Reject | StepUncertain):
+        said = "the job returned" if error is None else describe(error)
+        names = ", ".join(open_steps)
+        return HoldFor(f"an at-most-once step was started and is not known to have ended: {names}; {said}")
     try:
         end = _end_of(error, job_type, attempt, now_ms, uniform)
     except Exception as broken:  # noqa: BLE001 - a Retry of the user's own class may lack its delay
@@ -93,6 +110,8 @@ def end_of(
 def _end_of(
     error: BaseException | None, job_type: JobType[..., Any], attempt: int, now_ms: int, uniform: Callable[..., float]
 ) -> End:
+    if isinstance(error, StepUncertain):
+        return HoldFor(text_of(error))
     if error is None:
         return Complete()
     if isinstance(error, Snooze):
@@ -101,10 +120,15 @@ def _end_of(
         return RejectFor(text_of(error))
     said = describe(error)
     # What the job says itself stands before what its type says of its errors: reject=(Exception,) leaves Retry alone.
-    if isinstance(error, job_type.reject) and not isinstance(error, JobControl):
+    if isinstance(error, job_type.reject) and not isinstance(error, JobControl | TransactionFailed):
         return RejectFor(said)
+    if isinstance(error, ConditionNotMet) and error.rejects:
+        return RejectFor(text_of(error))
     if job_type.semantics is Semantics.AT_MOST_ONCE and not isinstance(error, Retry):
         return HoldFor(f"an at-most-once job failed: {said}")
+    if isinstance(error, TransactionContended | TransactionDenied):
+        # Nothing was applied, and it is not the job's fault: no attempt is used for it.
+        return Release(now_ms + math.ceil(job_type.backoff.delay(attempt, uniform) * 1000), said, counted=False)
     if attempt >= job_type.max_attempts:
         return RejectFor(f"attempts used up ({attempt} of {job_type.max_attempts}): {said}")
     delay = error.delay if isinstance(error, Retry) else None
@@ -120,8 +144,8 @@ def describe(error: BaseException) -> str:
 
 
 def trace_of(error: BaseException | None) -> str | None:
-    """Return where a job failed: the innermost frames, bounded; ``None`` for what a job says on purpose."""
-    if error is None or isinstance(error, JobControl):
+    """Return where a job failed: the innermost frames, bounded; ``None`` for what it said, or what is no code of it."""
+    if error is None or isinstance(error, JobControl | TransactionFailed):
         return None
     try:
         text = "".join(traceback.format_exception(error, limit=-MOST_FRAMES))
@@ -132,9 +156,10 @@ def trace_of(error: BaseException | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The job ran and is recorded; ``result`` is what every duplicate will get."""
+    """The job ran and is recorded; ``result`` is what every duplicate will get, ``entries`` what it has to be sent."""
 
     result: Any
+    entries: tuple[OutboxEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

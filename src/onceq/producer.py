@@ -6,32 +6,25 @@ What SQS or DynamoDB would refuse is refused before anything is sent. The limits
 
 from __future__ import annotations
 
-import math
-import re
 from collections import defaultdict
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceq.clock import OpenDeadline
-from onceq.codec import decode, encode
-from onceq.errors import ConfigurationError, EnqueueFailed, EnqueueRefused, MessageError, QueueError, seconds_of
-from onceq.job_type import NAME, JobType
-from onceq.message import check_key, seal
-from onceq.queue import MAX_BYTES, MAX_DELAY, size_of
+from onceq.errors import EnqueueFailed, QueueError
 from onceq.runtime import Runtime
+from onceq.sealing import Entry, Sealed, Sealer
 from onceq.settings import QueueSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from datetime import timedelta
 
     from onceq.catalogue import JobTypes
-
-_GROUP = re.compile(r"[!-~]{1,128}")
+    from onceq.job_type import JobType
 
 
 class Enqueued(NamedTuple):
-    """What was sent: the job's idempotency key and SQS's message id.
+    """What was sent: the job's idempotency key and SQS's message id; ``None`` while it waits in the outbox.
 
     Example:
         >>> key, message_id = Enqueued("o-1", "0a1b")
@@ -40,32 +33,7 @@ class Enqueued(NamedTuple):
     """
 
     key: str
-    message_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One message to enqueue; the fields are the arguments of `Producer.enqueue`.
-
-    Example:
-        >>> Entry("process_payment", {"order_id": "o-1"}, key="o-1").key
-        'o-1'
-    """
-
-    job_type: JobType[..., Any] | str
-    payload: Any
-    key: str | int | None = None
-    delay: float | timedelta = 0
-    group: str | None = None
-    queue: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Sealed:
-    entry: Entry
-    url: str
-    key: str
-    request: dict[str, Any] = field(repr=False)
+    message_id: str | None
 
 
 class Producer:
@@ -97,7 +65,7 @@ class Producer:
         """
         given = {name: QueueSettings(name, url) for name, url in (queues or {}).items()}
         self._runtime = runtime or Runtime(Settings(queues=given) if queues is not None else None)
-        self._job_types = job_types
+        self.sealer = Sealer(self._runtime, job_types)
 
     def enqueue(
         self,
@@ -129,7 +97,7 @@ class Producer:
             EnqueueFailed: If SQS did not take it, or did not answer; its one failed entry carries the key, so sending
                 that again is the same job.
         """
-        sealed = self._seal(Entry(job_type, payload, key, delay, group, queue))
+        sealed = self.sealer.seal(Entry(job_type, payload, key, delay, group, queue))
         try:
             message_id = self._runtime.queue(OpenDeadline()).send(sealed.url, sealed.request)
         except QueueError as error:
@@ -150,8 +118,8 @@ class Producer:
             ConfigurationError: If a job type or queue is not known.
             EnqueueFailed: If some could not be sent even when tried again; it holds both lists.
         """
-        by_url: dict[str, dict[str, _Sealed]] = defaultdict(dict)
-        all_sealed = [self._seal(entry) for entry in entries]
+        by_url: dict[str, dict[str, Sealed]] = defaultdict(dict)
+        all_sealed = [self.sealer.seal(entry) for entry in entries]
         for position, sealed in enumerate(all_sealed):
             by_url[sealed.url][str(position)] = sealed
         queue = self._runtime.queue(OpenDeadline())
@@ -168,65 +136,3 @@ class Producer:
                 [(all_sealed[number].entry, reason) for number, reason in sorted(reasons.items())],
             )
         return [sent[number] for number in range(len(all_sealed))]
-
-    def _seal(self, entry: Entry) -> _Sealed:
-        try:
-            return self._sealed(entry)
-        except (MessageError, ValueError) as error:
-            raise EnqueueRefused(str(error)) from error
-
-    def _sealed(self, entry: Entry) -> _Sealed:
-        job_type = self._job_type(entry.job_type)
-        name = job_type.name if job_type else str(entry.job_type)
-        payload = decode(encode(entry.payload))
-        key = self._key(job_type, entry.key, payload)
-        queue = self._runtime.settings.queue(entry.queue or (job_type.queue if job_type else "default"))
-        created_at = datetime.fromtimestamp(self._runtime.clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
-        body = seal(job_type=name, idempotency_key=key, payload=payload, created_at=created_at.replace("+00:00", "Z"))
-        request = {"MessageBody": body} | self._placing(queue, entry)
-        size = size_of(request)
-        if size > MAX_BYTES:
-            message = f"the message has {size} bytes, and SQS takes {MAX_BYTES}: store the data and send where it is"
-            raise EnqueueRefused(message)
-        stamped = Entry(entry.job_type, entry.payload, key, entry.delay, entry.group, entry.queue)
-        return _Sealed(stamped, queue.url, key, request)
-
-    def _job_type(self, job_type: JobType[..., Any] | str) -> JobType[..., Any] | None:
-        if isinstance(job_type, JobType):
-            if self._job_types is not None and job_type not in self._job_types:
-                message = f"job type {job_type.name!r} is not in the App's list: nobody would serve it"
-                raise ConfigurationError(message)
-            return job_type
-        if not isinstance(job_type, str) or not NAME.fullmatch(job_type):
-            message = f"{job_type!r} is not a job type, nor a job type's name"
-            raise EnqueueRefused(message)
-        if self._job_types is not None:
-            return self._job_types.named(job_type)
-        return None
-
-    def _key(self, job_type: JobType[..., Any] | None, key: object, payload: Any) -> str:
-        loaded = job_type.load(payload) if job_type else payload
-        if key is not None:
-            return check_key(key)
-        if job_type and job_type.key is not None:
-            return job_type.key_of(payload, loaded)
-        return self._runtime.tokens.key()
-
-    def _placing(self, queue: QueueSettings, entry: Entry) -> dict[str, Any]:
-        delay = math.ceil(seconds_of(entry.delay))
-        if delay > MAX_DELAY:
-            message = f"delay={entry.delay!r}: SQS delays a message by at most {MAX_DELAY} s"
-            raise EnqueueRefused(message)
-        if entry.group is not None and not (isinstance(entry.group, str) and _GROUP.fullmatch(entry.group)):
-            message = f"group={entry.group!r}: give 1 to 128 printable ASCII characters without spaces"
-            raise EnqueueRefused(message)
-        if not queue.is_fifo:
-            return ({"DelaySeconds": delay} if delay else {}) | ({"MessageGroupId": entry.group} if entry.group else {})
-        if entry.group is None:
-            message = f"queue {queue.name!r} is FIFO: give group=, whose messages are kept in order"
-            raise EnqueueRefused(message)
-        if delay:
-            message = f"queue {queue.name!r} is FIFO: SQS takes no delay for a single message there"
-            raise EnqueueRefused(message)
-        # Fresh for every call: claims do the deduplication, and SQS's own would swallow a wanted re-send.
-        return {"MessageGroupId": entry.group, "MessageDeduplicationId": self._runtime.tokens.token()}

@@ -11,13 +11,14 @@ from onceq.clock import OpenDeadline, SystemClock, TokenFactory
 from onceq.codec import encode
 from onceq.dynamodb import DynamoDB
 from onceq.errors import ConfigurationError
+from onceq.intrinsics import NO_VALUE, Resolver, text_of
 from onceq.queue import Queue
-from onceq.template import NO_VALUE, Resolver, parameter_of, text_of
+from onceq.template import parameter_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from onceq.template import Template
+    from onceq.intrinsics import Template
 
 QUEUE = "AWS::SQS::Queue"
 TABLE = "AWS::DynamoDB::Table"

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from onceq.clock import OpenDeadline, SystemClock, TokenFactory
 from onceq.errors import ConfigurationError
+from onceq.locks import Locks
+from onceq.outbox import Outbox
 from onceq.settings import Settings
 from onceq.store import Store
 from onceq.telemetry import LOGGER
@@ -52,6 +54,16 @@ class Runtime:
             raise ConfigurationError(message)
         with self._lock:
             return Store(self._dynamodb, settings.claims_table, deadline)
+
+    def locks(self, deadline: Deadline) -> Locks:
+        """Return the locks, which stand in the claims table. Raises: ConfigurationError, if none is named."""
+        store = self.store(deadline)
+        return Locks(store.dynamodb, store.table, deadline)
+
+    def outbox(self, deadline: Deadline) -> Outbox:
+        """Return the outbox table, its retries bounded by a deadline; where none is named, nothing is staged in it."""
+        with self._lock:
+            return Outbox(self._dynamodb, self.settings.outbox_table, deadline)
 
     def queue(self, deadline: Deadline) -> Queue:
         """Return the seam to SQS, its retries bounded by a deadline."""

@@ -50,11 +50,14 @@ class Settings:
     Args:
         queues: The queues by name.
         claims_table: Name of the claims table; a producer needs none.
+        outbox_table: Name of the outbox table; needed where something is sent through the outbox.
         concurrency: Jobs that run at once in one invocation.
         clock_skew: Seconds by which the clocks of two workers may differ (guarantee G1).
         reserve: Seconds kept at the end of an invocation to write outcomes.
         result_limit: The largest result that is stored, in bytes: every write of a record costs its whole size.
         max_hops: How often a message may be sent on from job to job.
+        outbox_overdue: Seconds past due after which a pending message is reported.
+        recovery_rate: Read capacity units a second that the sweep may use.
         log_payloads: Whether payloads may be logged.
 
     Example:
@@ -64,11 +67,14 @@ class Settings:
 
     queues: Mapping[str, QueueSettings] = field(default_factory=dict)
     claims_table: str = ""
+    outbox_table: str = ""
     concurrency: int = 10
     clock_skew: float = 10.0
     reserve: float = 1.0
     result_limit: int = 32_768
     max_hops: int = 1_000
+    outbox_overdue: int = 300
+    recovery_rate: int = 50
     log_payloads: bool = False
 
     def __post_init__(self) -> None:
@@ -190,12 +196,15 @@ def _queues(name: str, text: str) -> dict[str, QueueSettings]:
 
 _READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "ONCEQ_CLAIMS_TABLE": ("claims_table", _text),
+    "ONCEQ_OUTBOX_TABLE": ("outbox_table", _text),
     "ONCEQ_QUEUES": ("queues", _queues),
     "ONCEQ_CONCURRENCY": ("concurrency", _number(int)),
     "ONCEQ_CLOCK_SKEW": ("clock_skew", _number(float)),
     "ONCEQ_RESERVE": ("reserve", _number(float)),
     "ONCEQ_RESULT_LIMIT": ("result_limit", _number(int)),
     "ONCEQ_MAX_HOPS": ("max_hops", _number(int)),
+    "ONCEQ_OUTBOX_OVERDUE": ("outbox_overdue", _number(int)),
+    "ONCEQ_RECOVERY_RATE": ("recovery_rate", _number(int)),
     "ONCEQ_LOG_PAYLOADS": ("log_payloads", _boolean),
 }
 
@@ -207,4 +216,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     # An item is at most 400 KB with everything else in it.
     "result_limit": (0, 350_000),
     "max_hops": (0, 1_000_000),
+    "outbox_overdue": (0, 1_209_600),
+    "recovery_rate": (1, 1_000_000),
 }

@@ -129,7 +129,7 @@ class JobRejected(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobHeld(JobEvent):
-    """An at-most-once job is uncertain and waits for a person."""
+    """Nobody knows whether an effect of the job happened; it is uncertain and waits for a person."""
 
     name: ClassVar[str] = "job.held"
     metric: ClassVar[str | None] = "JobsUncertain"

@@ -1,41 +1,23 @@
 """`template.yaml` read for a local run: its resources' properties and its functions' environment, resolved.
 
-The template is the one source of truth, so nothing here has a default of its own. Understood is what the queues, the
-tables and the environment need; what is not is an error that names the place.
+The template is the one source of truth, so nothing here has a default of its own.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any
 
 from onceq.errors import ConfigurationError
+from onceq.intrinsics import NO_VALUE, suggestion, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-Template = dict[str, Any]
+    from onceq.intrinsics import Template
 
-PSEUDO_PARAMETERS = {
-    "AWS::AccountId": "123456789012",
-    "AWS::Partition": "aws",
-    "AWS::Region": "us-east-1",
-    "AWS::StackId": "arn:aws:cloudformation:us-east-1:123456789012:stack/local/0",
-    "AWS::StackName": "local",
-    "AWS::URLSuffix": "amazonaws.com",
-}
 FUNCTION_TYPES = ("AWS::Serverless::Function", "AWS::Lambda::Function")
-_PLACEHOLDER = re.compile(r"\$\{(!?)([^${}]+)\}")
-
-
-class _NoValue:
-    """What ``AWS::NoValue`` stands for: the property is left out."""
-
-
-NO_VALUE = _NoValue()
 
 
 def load_template(path: str | Path) -> Template:
@@ -81,155 +63,23 @@ def load_template(path: str | Path) -> Template:
     return template
 
 
-class Resolver:
-    """Resolves intrinsic functions, with parameters and the attributes of resources that exist."""
+def functions_of(template: Template) -> dict[str, dict[str, Any]]:
+    """Return the properties of the template's functions, unresolved, by logical id."""
+    return {
+        name: resource.get("Properties") or {}
+        for name, resource in template["Resources"].items()
+        if isinstance(resource, dict) and resource.get("Type") in FUNCTION_TYPES
+    }
 
-    def __init__(
-        self,
-        template: Template,
-        parameters: Mapping[str, object] | None = None,
-        attribute: Callable[[str, str], str | None] = lambda _resource, _name: None,
-    ) -> None:
-        """Keep what is resolved against.
 
-        Args:
-            template: The template.
-            parameters: Instead of the parameters' defaults.
-            attribute: Returns an attribute of a resource (``Ref`` is one, by that name), or ``None``.
+def function_property(template: Template, function: str, name: str, default: Any = None) -> Any:
+    """Return a property of a function, its own or of ``Globals``, unresolved."""
+    return functions_of(template)[function].get(name, _shared(template).get(name, default))
 
-        Raises:
-            ConfigurationError: If a parameter is unknown.
-        """
-        self._declared: dict[str, Any] = template.get("Parameters") or {}
-        self._conditions: dict[str, Any] = template.get("Conditions") or {}
-        self._mappings: dict[str, Any] = template.get("Mappings") or {}
-        self._attribute = attribute
-        self._given = dict(parameters or {})
-        for name in self._given:
-            if name not in self._declared:
-                message = f"the template has no parameter {name!r}{_suggestion(name, self._declared)}"
-                raise ConfigurationError(message)
 
-    def resolve(self, value: Any, path: str) -> Any:
-        """Return a value with its intrinsic functions resolved.
-
-        Args:
-            value: Any part of the template.
-            path: Where it stands, for errors.
-
-        Raises:
-            ConfigurationError: If something in it cannot be resolved here.
-        """
-        if isinstance(value, list):
-            items = [self.resolve(item, f"{path}[{number}]") for number, item in enumerate(value)]
-            return [item for item in items if item is not NO_VALUE]
-        if not isinstance(value, dict):
-            return value
-        if len(value) == 1:
-            ((name, argument),) = value.items()
-            if name in ("Ref", "Condition") or str(name).startswith("Fn::"):
-                return self._call(str(name).removeprefix("Fn::"), argument, f"{path}.{name}")
-        resolved = {name: self.resolve(item, f"{path}.{name}") for name, item in value.items()}
-        return {name: item for name, item in resolved.items() if item is not NO_VALUE}
-
-    def condition(self, name: str, path: str) -> bool:
-        """Say whether a condition holds.
-
-        Raises:
-            ConfigurationError: If it is unknown, or cannot be evaluated here.
-        """
-        if name not in self._conditions:
-            message = f"{path}: the template has no condition {name!r}"
-            raise ConfigurationError(message)
-        return bool(self.resolve(self._conditions[name], f"Conditions.{name}"))
-
-    def _call(self, name: str, argument: Any, path: str) -> Any:
-        match name, argument:
-            case "Ref", str():
-                return self._ref(argument, path)
-            case "Condition", str():
-                return self.condition(argument, path)
-            case "GetAtt", [str() as resource, str() as attribute]:
-                return self._attribute_of(resource, attribute, path)
-            case "GetAtt", str() if "." in argument:
-                return self._call(name, argument.split(".", 1), path)
-            case "Sub", str():
-                return self._sub(argument, {}, path)
-            case "Sub", [str() as text, dict() as variables]:
-                return self._sub(text, self.resolve(variables, path), path)
-            case "If", [str() as condition, then, otherwise]:
-                return self.resolve(then if self.condition(condition, path) else otherwise, path)
-            case (("And" | "Or" | "Not" | "Equals" | "Join" | "Split" | "Select" | "FindInMap"), list()):
-                return self._calculate(name, [self.resolve(operand, path) for operand in argument], argument, path)
-            case _:
-                return self._unknown(name, argument, path)
-
-    def _calculate(self, name: str, operands: list[Any], argument: Any, path: str) -> Any:
-        match name, operands:
-            case "Not", [operand]:
-                return not operand
-            case "And", _:
-                return all(operands)
-            case "Or", _:
-                return any(operands)
-            case "Equals", [left, right]:
-                return text_of(left) == text_of(right)
-            case "Join", [separator, list() as items]:
-                return text_of(separator).join(text_of(item) for item in items)
-            case "Split", [separator, text]:
-                return text_of(text).split(text_of(separator))
-            case "Select", [index, list() as items] if text_of(index).isdigit() and int(index) < len(items):
-                return items[int(index)]
-            case "FindInMap", [table, first, second]:
-                value = ((self._mappings.get(table) or {}).get(first) or {}).get(second)
-                return self._unknown(name, argument, path) if value is None else value
-            case _:
-                return self._unknown(name, argument, path)
-
-    def _unknown(self, name: str, argument: Any, path: str) -> Never:
-        message = f"{path}: {name} of {argument!r} cannot be resolved for a local run"
-        raise ConfigurationError(message)
-
-    def _ref(self, name: str, path: str) -> Any:
-        if name == "AWS::NoValue":
-            return NO_VALUE
-        if name in PSEUDO_PARAMETERS:
-            return PSEUDO_PARAMETERS[name]
-        if name in self._declared:
-            return self._parameter(name, path)
-        return self._attribute_of(name, "Ref", path)
-
-    def _parameter(self, name: str, path: str) -> Any:
-        declared = self._declared[name]
-        value = self._given.get(name, declared.get("Default"))
-        if value is None:
-            message = f"{path}: parameter {name} has no default, so a local run must give it"
-            raise ConfigurationError(message)
-        is_list = declared.get("Type") == "CommaDelimitedList" or str(declared.get("Type")).startswith("List<")
-        return str(value).split(",") if is_list and not isinstance(value, list) else value
-
-    def _attribute_of(self, resource: str, attribute: str, path: str) -> str:
-        value = self._attribute(resource, attribute)
-        if value is None:
-            what = f"{resource}.{attribute}" if attribute != "Ref" else resource
-            message = f"{path}: {what} does not exist in a local run, which has the queues and tables only"
-            raise ConfigurationError(message)
-        return value
-
-    def _sub(self, text: str, variables: Mapping[str, Any], path: str) -> str:
-        def replace(found: re.Match[str]) -> str:
-            literal, name = found.groups()
-            if literal:
-                return f"${{{name}}}"
-            name = name.strip()
-            if name in variables:
-                return text_of(variables[name])
-            if "." in name:
-                resource, attribute = name.split(".", 1)
-                return self._attribute_of(resource, attribute, path)
-            return text_of(self._ref(name, path))
-
-        return _PLACEHOLDER.sub(replace, text)
+def _shared(template: Template) -> dict[str, Any]:
+    shared: dict[str, Any] = (template.get("Globals") or {}).get("Function") or {}
+    return shared
 
 
 def declared_environment(template: Template, function: str) -> dict[str, Any]:
@@ -238,17 +88,12 @@ def declared_environment(template: Template, function: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: If the template has no such function.
     """
-    functions = {
-        name: resource
-        for name, resource in template["Resources"].items()
-        if isinstance(resource, dict) and resource.get("Type") in FUNCTION_TYPES
-    }
+    functions = functions_of(template)
     if function not in functions:
-        message = f"the template has no function {function!r}{_suggestion(function, functions)}"
+        message = f"the template has no function {function!r}{suggestion(function, functions)}"
         raise ConfigurationError(message)
     variables: dict[str, Any] = {}
-    shared = (template.get("Globals") or {}).get("Function") or {}
-    for properties in (shared, functions[function].get("Properties") or {}):
+    for properties in (_shared(template), functions[function]):
         variables |= (properties.get("Environment") or {}).get("Variables") or {}
     return variables
 
@@ -301,13 +146,11 @@ def function_environment(
 
 
 def _overrides(template: Template, function: str, env_json: Mapping[str, Any]) -> dict[str, Any]:
-    functions = [
-        name for name, resource in template["Resources"].items() if (resource or {}).get("Type") in FUNCTION_TYPES
-    ]
+    functions = functions_of(template)
     everywhere = {name for each in functions for name in declared_environment(template, each)}
     for section, values in env_json.items():
         if section != "Parameters" and section not in functions:
-            message = f"env.json: {section!r} is no function of the template{_suggestion(section, functions)}"
+            message = f"env.json: {section!r} is no function of the template{suggestion(section, functions)}"
             raise ConfigurationError(message)
         if not isinstance(values, dict):
             message = f"env.json: {section} must hold an object of variables"
@@ -317,7 +160,7 @@ def _overrides(template: Template, function: str, env_json: Mapping[str, Any]) -
             if name not in declared:
                 message = (
                     f"env.json: the template does not declare {name!r}, so Lambda and SAM would not pass it"
-                    f"{_suggestion(name, declared)}"
+                    f"{suggestion(name, declared)}"
                 )
                 raise ConfigurationError(message)
     return {**env_json.get("Parameters", {}), **env_json.get(function, {})}
@@ -334,15 +177,3 @@ def parameter_of(template: Template, value: Any) -> str:
     """Return the parameter that a value is a ``Ref`` to, or nothing."""
     name = value.get("Ref") if isinstance(value, dict) else None
     return name if isinstance(name, str) and name in (template.get("Parameters") or {}) else ""
-
-
-def text_of(value: Any) -> str:
-    """Return a plain value as CloudFormation writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)
-
-
-def _suggestion(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f". Did you mean {near[0]!r}?" if near else ""
