@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+FUNCTION = "AWS::Serverless::Function"
 
 
 class _Loader(yaml.SafeLoader):
@@ -51,6 +52,15 @@ def overrides(environment: str) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
+def _merged(shared: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Merge as SAM merges its Globals: maps by their keys, and of anything else the function's own."""
+    merged = shared | own
+    for name in shared.keys() & own.keys():
+        if isinstance(shared[name], dict) and isinstance(own[name], dict):
+            merged[name] = _merged(shared[name], own[name])
+    return merged
+
+
 @dataclass(frozen=True)
 class Stack:
     """The template with one set of parameters."""
@@ -67,18 +77,24 @@ class Stack:
             name: int(value) if declared[name]["Type"] == "Number" else str(value) for name, value in values.items()
         }
 
+    def declared(self, logical_id: str) -> dict[str, Any]:
+        """Return a resource's properties as the template has them, a function's with what all functions share."""
+        resource = self.template["Resources"][logical_id]
+        shared = self.template["Globals"]["Function"] if resource["Type"] == FUNCTION else {}
+        return _merged(shared, resource["Properties"])
+
     def properties(self, logical_id: str) -> dict[str, Any]:
         """Return a resource's properties, parameters and conditions resolved."""
-        resolved = self.resolve(self.template["Resources"][logical_id]["Properties"])
+        resolved = self.resolve(self.declared(logical_id))
         assert isinstance(resolved, dict)
         return resolved
 
     def of_type(self, resource_type: str) -> dict[str, dict[str, Any]]:
-        """Return the resolved properties of every resource of one type."""
+        """Return the resolved properties of every resource of one type that these parameters make."""
         return {
             logical_id: self.properties(logical_id)
             for logical_id, resource in self.template["Resources"].items()
-            if resource["Type"] == resource_type
+            if resource["Type"] == resource_type and ("Condition" not in resource or self.holds(resource["Condition"]))
         }
 
     def resolve(self, value: Any) -> Any:

@@ -7,6 +7,7 @@ import json
 import re
 import struct
 import uuid
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
@@ -18,7 +19,9 @@ from template.reading import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-EVENTS = sorted(path for path in (ROOT / "events").glob("*.json") if not path.name.endswith(".schema.json"))
+# What the relay and recovery are invoked with; every other event is a batch of messages.
+BY_THE_CLOCK = ROOT / "events" / "every-minute.json"
+EVENTS = sorted({*(ROOT / "events").glob("*.json")} - {BY_THE_CLOCK, ROOT / "events" / "envelope.schema.json"})
 SCHEMA: dict[str, Any] = json.loads((ROOT / "events" / "envelope.schema.json").read_text())
 # https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html#example-standard-queue-message-event
 RECORD = {
@@ -76,6 +79,7 @@ def test_every_promised_event_is_there() -> None:
         "batch-with-poison",
         "duplicate-delivery",
         "fifo-batch",
+        "nightly-report",
         "without-envelope",
     }
 
@@ -141,6 +145,29 @@ def test_a_message_without_envelope_is_a_plain_payload() -> None:
     [record] = _named("without-envelope")
     assert not _valid(record["body"])
     assert open_envelope(record["body"]) == Envelope(None, json.loads(record["body"]))
+
+
+def test_the_nightly_report_is_an_envelope_whose_key_is_the_time() -> None:
+    """What EventBridge Scheduler sends is an envelope like any other, and was sent when it says."""
+    [record] = _named("nightly-report")
+    at = "2026-11-30T02:00:00Z"
+    sent = datetime.fromtimestamp(int(record["attributes"]["SentTimestamp"]) / 1000, UTC)
+    assert _valid(record["body"])
+    assert open_envelope(record["body"]) == Envelope("nightly_report", {"scheduled_at": at}, f"nightly_report:{at}")
+    assert sent.strftime("%Y-%m-%dT%H:%M:%SZ") == at
+
+
+def test_the_clocks_event_is_as_eventbridge_sends_it() -> None:
+    """A rule's scheduled event has these fields and no records: neither the relay nor recovery reads any of them.
+
+    Its shape: https://docs.aws.amazon.com/lambda/latest/dg/services-cloudwatchevents.html
+    """
+    event = json.loads(BY_THE_CLOCK.read_text())
+    fields = {"version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail"}
+    assert set(event) == fields
+    assert (event["detail-type"], event["source"], event["detail"]) == ("Scheduled Event", "aws.events", {})
+    assert str(uuid.UUID(event["id"])) == event["id"]
+    assert re.fullmatch(r"arn:aws:events:us-east-1:123456789012:rule/[\w-]+", event["resources"][0])
 
 
 def test_the_schema_describes_what_the_producer_seals() -> None:

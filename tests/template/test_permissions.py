@@ -1,18 +1,24 @@
-"""The role's permissions, held against the calls that the code makes."""
+"""The roles' permissions, held against the calls that the code makes."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import json
+from collections import defaultdict
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import botocore.session
 import pytest
 
+from onceq.locks import KIND
+from onceq.record import pk_of
+from onceq.recovery import CURSOR
 from template.reading import ROOT, Stack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 # What the event source mapping does with the role:
 # https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
@@ -28,66 +34,217 @@ NETWORK_INTERFACES = {
     "ec2:UnassignPrivateIpAddresses",
 }
 
+# A transaction has no action of its own, its writes have theirs:
+# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis-iam.html
+WRITES = {
+    "Put": "PutItem",
+    "Update": "UpdateItem",
+    "Delete": "DeleteItem",
+    "ConditionCheck": "ConditionCheckItem",
+}
 
-def _actions_of(module: str, service: str) -> set[str]:
-    """Return the actions behind every operation of a service that a module names in a string."""
-    operations = set(botocore.session.get_session().get_service_model(service).operation_names)
+LAMBDA_ROLES = {"ConsumerRole": "Consumer", "RelayRole": "Relay", "RecoveryRole": "Recovery"}
+JOBS, DEAD, CLAIMS, OUTBOX, STOCK = (
+    {"Fn::GetAtt": [name, "Arn"]}
+    for name in ("JobsQueue", "DeadLetterQueue", "ClaimsTable", "OutboxTable", "StockTable")
+)
+PENDING = {"Fn::Sub": "${OutboxTable.Arn}/index/pending"}
+
+
+@functools.cache
+def _functions(module: str) -> dict[str, list[ast.AST]]:
+    """Return everything inside the functions and methods of a module of ours, by their names."""
     tree = ast.parse((ROOT / "src" / "onceq" / f"{module}.py").read_text())
-    named = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    functions: dict[str, list[ast.AST]] = defaultdict(list)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            functions[node.name] += ast.walk(node)
+    return functions
+
+
+def _called_on(module: str, receiver: str) -> set[str]:
+    """Return the methods that a module calls on what is called `receiver`: a name, or an attribute of that name."""
+    return {
+        node.attr
+        for nodes in _functions(module).values()
+        for node in nodes
+        if isinstance(node, ast.Attribute)
+        and receiver in (getattr(node.value, "id", None), getattr(node.value, "attr", None))
+    }
+
+
+def _actions(service: str, module: str, entries: Iterable[str] | None = None) -> set[str]:
+    """Return the actions behind what functions of a module ask of a service, through each other and through `Table`.
+
+    Args:
+        service: ``dynamodb`` or ``sqs``.
+        module: The module.
+        entries: Names of functions; all of the module without it.
+    """
+    operations = set(botocore.session.get_session().get_service_model(service).operation_names)
+    known = _functions("store") | _functions(module)
+    todo = set(_functions(module) if entries is None else entries)
+    assert todo <= set(known), f"{module}.py has no {todo - set(known)}: has the seam changed?"
+    done: set[str] = set()
+    actions: set[str] = set()
+    while todo:
+        name = todo.pop()
+        done.add(name)
+        for node in known[name]:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                action = WRITES.get(node.value, node.value)
+                if action in operations or action in WRITES.values():
+                    actions.add(action)
+            todo |= {_callee(node)} & (set(known) - done)
     # IAM knows no batch variants: https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsqs.html
-    return {f"{service}:{operation.removesuffix('Batch')}" for operation in operations & named}
+    return {f"{service}:{action.removesuffix('Batch')}" for action in actions - {"TransactWriteItems"}}
 
 
-def _statements(stack: Stack) -> Iterator[dict[str, Any]]:
-    role = stack.properties("ConsumerRole")
-    for policy in role["Policies"]:
-        yield from policy["PolicyDocument"]["Statement"]
-    for logical_id, properties in stack.of_type("AWS::IAM::ManagedPolicy").items():
-        assert logical_id in {"JobsPolicy", "ProducerPolicy", "LookupPolicy"}
-        yield from properties["PolicyDocument"]["Statement"]
+def _callee(node: ast.AST) -> str:
+    """Return the name that a node gives to something of its own module or class, or nothing."""
+    if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) == "self":
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _allowed(stack: Stack) -> dict[str, list[Any]]:
-    """Return the resources of every action that the inline policies of the role allow."""
-    allowed: dict[str, list[Any]] = {}
-    for policy in stack.properties("ConsumerRole")["Policies"]:
-        for statement in policy["PolicyDocument"]["Statement"]:
-            assert statement["Effect"] == "Allow"
-            for action in _listed(statement["Action"]):
-                allowed.setdefault(action, []).extend(_listed(statement["Resource"]))
+def _inline(stack: Stack, role: str) -> list[dict[str, Any]]:
+    return [
+        statement
+        for policy in stack.properties(role)["Policies"]
+        for statement in policy["PolicyDocument"]["Statement"]
+    ]
+
+
+def _statements(stack: Stack) -> Iterator[dict[str, Any]]:
+    """Yield the statements of every role and of every policy that may be attached to one."""
+    for role in stack.of_type("AWS::IAM::Role"):
+        yield from _inline(stack, role)
+    for policy in stack.of_type("AWS::IAM::ManagedPolicy").values():
+        yield from policy["PolicyDocument"]["Statement"]
+
+
+def _allowed(statements: Iterable[dict[str, Any]], resource: Any = None) -> set[str]:
+    """Return the actions that the statements allow, on one resource or on any."""
+    allowed: set[str] = set()
+    for statement in statements:
+        assert statement["Effect"] == "Allow"
+        if resource is None or resource in _listed(statement["Resource"]):
+            allowed |= set(_listed(statement["Action"]))
     return allowed
 
 
-@pytest.mark.parametrize(
-    ("module", "service", "besides"), [("store", "dynamodb", set()), ("queue", "sqs", EVENT_SOURCE)]
-)
-def test_the_role_allows_what_the_code_calls_and_no_more(
-    stack: Stack, module: str, service: str, besides: set[str]
-) -> None:
-    """Every call of the code is allowed, and nothing that it does not call."""
-    called = _actions_of(module, service)
-    assert called, f"no operation found in {module}.py: has the seam changed?"
-    allowed = {action for action in _allowed(stack) if action.startswith(f"{service}:")}
-    assert allowed == called | besides
+def _on(statements: Iterable[dict[str, Any]], service: str) -> list[Any]:
+    """Return the resources on which the statements allow anything of a service, each once."""
+    resources: list[Any] = []
+    for statement in statements:
+        if any(action.startswith(f"{service}:") for action in _listed(statement["Action"])):
+            resources += [one for one in _listed(statement["Resource"]) if one not in resources]
+    return resources
 
 
-def test_actions_are_allowed_on_their_own_resources(stack: Stack) -> None:
-    """Claims are written in the claims table only; the DLQ is only sent to."""
-    jobs, dead, claims = ({"Fn::GetAtt": [name, "Arn"]} for name in ("JobsQueue", "DeadLetterQueue", "ClaimsTable"))
-    for action, resources in _allowed(stack).items():
-        if action.startswith("dynamodb:"):
-            assert resources == [claims], action
-        elif action == "sqs:SendMessage":
-            assert resources == [jobs, dead]
-        elif action.startswith("sqs:"):
-            assert resources == [jobs], action
-        else:
-            assert action in {"logs:CreateLogStream", "logs:PutLogEvents"}
-            assert resources == [{"Fn::GetAtt": ["ConsumerLogGroup", "Arn"]}]
+def test_the_derivation_finds_the_calls() -> None:
+    """What the tests below compare with is read from the code: a change of the seam must not leave it empty."""
+    assert _actions("dynamodb", "store") == {"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:GetItem"}
+    assert _actions("dynamodb", "outbox", ["staged"]) == {"dynamodb:PutItem"}
+    assert _actions("dynamodb", "outbox", ["mark_failed"]) == {"dynamodb:UpdateItem"}
+    assert _called_on("relay", "outbox") == {"pending", "mark_sent", "mark_failed"}
+    assert _actions("dynamodb", "locks", ["acquire"]) == {"dynamodb:PutItem"}
+    assert _actions("dynamodb", "locks", ["extend"]) == {"dynamodb:UpdateItem"}
+    assert _called_on("resolving", "store") == {"get", "resolve"}
+
+
+def test_the_consumer_may_do_what_its_code_does_and_no_more(stack: Stack) -> None:
+    """Claims and locks in one table, entries staged and marked in the other; it receives, defers, sends and copies."""
+    allowed = _inline(stack, "ConsumerRole")
+    marked = _called_on("relay", "outbox") - {"pending"}
+
+    assert _allowed(allowed, CLAIMS) == _actions("dynamodb", "store") | _actions("dynamodb", "locks")
+    assert _allowed(allowed, OUTBOX) == _actions("dynamodb", "outbox", {"staged", *marked})
+    assert _allowed(allowed, JOBS) == _actions("sqs", "queue") | EVENT_SOURCE
+    assert _allowed(allowed, DEAD) == {"sqs:SendMessage"}
+    assert _on(allowed, "dynamodb") == [CLAIMS, OUTBOX]
+    assert _on(allowed, "sqs") == [JOBS, DEAD]
+
+
+def test_the_relay_may_do_what_its_code_does_and_no_more(stack: Stack) -> None:
+    """It reads the index, marks entries and sends: no claim, no other queue, and no entry that it makes or deletes."""
+    allowed = _inline(stack, "RelayRole")
+    marked = _called_on("relay", "outbox") - {"pending"}
+
+    assert _allowed(allowed, PENDING) == _actions("dynamodb", "outbox", {"pending"}) == {"dynamodb:Query"}
+    assert _allowed(allowed, OUTBOX) == _actions("dynamodb", "outbox", marked)
+    assert _allowed(allowed, JOBS) == _actions("sqs", "queue", {"send_batch"})
+    assert _on(allowed, "dynamodb") == [PENDING, OUTBOX]
+    assert _on(allowed, "sqs") == [JOBS]
+
+
+def test_recovery_may_do_what_its_code_does_and_no_more(stack: Stack) -> None:
+    """It scans and marks the claims table and keeps its place there: it can reach no queue, so it can run no job."""
+    allowed = _inline(stack, "RecoveryRole")
+    marks = _called_on("recovery", "store") - {"dynamodb", "table", "deadline"}
+
+    assert marks
+    assert _allowed(allowed, CLAIMS) == _actions("dynamodb", "recovery") | _actions("dynamodb", "store", marks)
+    assert _on(allowed, "dynamodb") == [CLAIMS]
+    assert _on(allowed, "sqs") == []
+
+
+def test_each_function_writes_its_own_log(stack: Stack) -> None:
+    """Beside its calls a function may only write lines, into the log group that it logs to."""
+    for role, name in LAMBDA_ROLES.items():
+        group = {"Fn::GetAtt": [f"{name}LogGroup", "Arn"]}
+        allowed = _inline(stack, role)
+        assert _on(allowed, "logs") == [group]
+        assert _allowed(allowed, group) == {"logs:CreateLogStream", "logs:PutLogEvents"}
+        services = {action.split(":")[0] for action in _allowed(allowed)}
+        assert services <= {"dynamodb", "sqs", "logs"}
+
+
+def test_the_schedule_may_only_send(stack: Stack) -> None:
+    """The nightly schedule's role sends to the jobs queue, and what it could not deliver to the dead-letter queue."""
+    [statement] = _inline(stack, "NightlyReportRole")
+    schedule = stack.properties("NightlyReportSchedule")["Target"]
+
+    assert (statement["Effect"], statement["Action"]) == ("Allow", "sqs:SendMessage")
+    assert statement["Resource"] == [schedule["Arn"], schedule["DeadLetterConfig"]["Arn"]] == [JOBS, DEAD]
+    assert schedule["RoleArn"] == {"Fn::GetAtt": ["NightlyReportRole", "Arn"]}
+
+
+def test_a_role_is_only_for_its_service(stack: Stack) -> None:
+    """Lambda assumes the functions' roles, and EventBridge Scheduler, for this account alone, the schedule's."""
+    assert set(stack.of_type("AWS::IAM::Role")) == {*LAMBDA_ROLES, "NightlyReportRole"}
+    for name, role in stack.of_type("AWS::IAM::Role").items():
+        [trust] = role["AssumeRolePolicyDocument"]["Statement"]
+        service = "scheduler" if name == "NightlyReportRole" else "lambda"
+        assert trust["Principal"] == {"Service": f"{service}.amazonaws.com"}
+        assert (trust["Effect"], trust["Action"]) == ("Allow", "sts:AssumeRole")
+    [trust] = stack.properties("NightlyReportRole")["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+
+
+def test_a_job_may_transact_on_its_own_tables(stack: Stack) -> None:
+    """A transaction needs the action of each write in it, on the user's tables, in the user's own policy (G7)."""
+    never, tables = stack.properties("JobsPolicy")["PolicyDocument"]["Statement"]
+
+    assert tables["Effect"] == "Allow"
+    assert set(tables["Action"]) == {f"dynamodb:{action}" for action in WRITES.values()} | {"dynamodb:GetItem"}
+    assert tables["Resource"] == STOCK
+    assert never["Effect"] == "Deny"
+    assert not set(never["Action"]) & set(tables["Action"])
+
+
+def test_a_job_destroys_nothing_of_the_stack(stack: Stack) -> None:
+    """Whatever statements the user adds, no job deletes one of the stack's tables or queues, or empties one."""
+    never = stack.properties("JobsPolicy")["PolicyDocument"]["Statement"][0]
+    kept = [*stack.of_type("AWS::SQS::Queue"), *stack.of_type("AWS::DynamoDB::Table")]
+
+    assert never["Resource"] == [{"Fn::GetAtt": [name, "Arn"]} for name in kept]
+    assert set(never["Action"]) == {"sqs:PurgeQueue", "sqs:DeleteQueue", "dynamodb:DeleteTable"}
+    assert stack.properties("ConsumerRole")["ManagedPolicyArns"] == [{"Ref": "JobsPolicy"}]
 
 
 def test_no_statement_is_about_everything(stack: Stack) -> None:
@@ -108,13 +265,21 @@ def test_only_the_network_interfaces_of_a_vpc_are_everywhere() -> None:
     [added] = [statement for statement in _statements(inside) if statement not in outside]
     assert (added["Effect"], added["Resource"]) == ("Allow", "*")
     assert set(added["Action"]) == NETWORK_INTERFACES
-    assert inside.properties("ConsumerRole")["ManagedPolicyArns"] == [{"Ref": "JobsPolicy"}]
 
 
-def test_the_framework_policies_are_inline(stack: Stack) -> None:
+@pytest.mark.parametrize("role", LAMBDA_ROLES)
+def test_every_function_may_enter_the_vpc(role: str) -> None:
+    """The policy is attached by the role itself, so it is there before the function that needs it, and only inside."""
+    inside = Stack(given={"VpcSubnetIds": "subnet-1", "VpcSecurityGroupIds": "sg-1"})
+    assert {"Ref": "VpcPolicy"} in inside.properties(role)["ManagedPolicyArns"]
+    assert {"Ref": "VpcPolicy"} not in Stack().properties(role).get("ManagedPolicyArns", [])
+
+
+@pytest.mark.parametrize(("role", "name"), LAMBDA_ROLES.items())
+def test_the_framework_policies_are_inline(stack: Stack, role: str, name: str) -> None:
     """A separate policy may come after the event source mapping, which is refused without it."""
-    assert stack.properties("ConsumerFunction")["Role"] == {"Fn::GetAtt": ["ConsumerRole", "Arn"]}
-    assert "Policies" not in stack.properties("ConsumerFunction")
+    assert stack.properties(f"{name}Function")["Role"] == {"Fn::GetAtt": [role, "Arn"]}
+    assert "Policies" not in stack.properties(f"{name}Function")
     assert not stack.of_type("AWS::IAM::Policy")
 
 
@@ -122,11 +287,41 @@ def test_a_caller_may_only_look_up(stack: Stack) -> None:
     """The policy of who calls app.lookup reads items of the claims table, and nothing else."""
     [statement] = stack.properties("LookupPolicy")["PolicyDocument"]["Statement"]
     assert (statement["Effect"], statement["Action"]) == ("Allow", "dynamodb:GetItem")
-    assert statement["Resource"] == {"Fn::GetAtt": ["ClaimsTable", "Arn"]}
+    assert statement["Resource"] == CLAIMS
+
+
+def test_whoever_locks_may_only_write_locks(stack: Stack) -> None:
+    """The policy of who calls app.lock allows what that does, on keys that no job can have: never a claim (G2)."""
+    [statement] = stack.properties("LockPolicy")["PolicyDocument"]["Statement"]
+    assert statement["Effect"] == "Allow"
+    assert set(statement["Action"]) == _actions("dynamodb", "locks")
+    assert statement["Resource"] == CLAIMS
+    [pattern] = statement["Condition"]["ForAllValues:StringLike"]["dynamodb:LeadingKeys"]
+    assert all(fnmatchcase(pk_of(KIND, name), pattern) for name in ("nightly_report", "n" * 2_000))
+    others = CURSOR, pk_of("process_payment", pk_of(KIND, "nightly_report"))
+    assert not any(fnmatchcase(key, pattern) for key in others)
+
+
+def test_whoever_resolves_may_only_read_and_decide(stack: Stack) -> None:
+    """The policy of who calls app.resolve allows what that does to the claims table, and nothing else."""
+    [statement] = stack.properties("ResolvePolicy")["PolicyDocument"]["Statement"]
+    assert statement["Effect"] == "Allow"
+    assert set(statement["Action"]) == _actions("dynamodb", "store", _called_on("resolving", "store"))
+    assert statement["Resource"] == CLAIMS
 
 
 def test_a_producer_may_only_send(stack: Stack) -> None:
     """The producers' policy sends to the queue, and nothing else."""
     [statement] = stack.properties("ProducerPolicy")["PolicyDocument"]["Statement"]
     assert (statement["Effect"], statement["Action"]) == ("Allow", "sqs:SendMessage")
-    assert statement["Resource"] == {"Fn::GetAtt": ["JobsQueue", "Arn"]}
+    assert statement["Resource"] == JOBS
+
+
+def test_a_producer_with_the_outbox_may_only_stage_and_send(stack: Stack) -> None:
+    """The policy of who calls app.enqueue_with stages entries, marks them and sends; it reads nothing (G8)."""
+    allowed = stack.properties("OutboxProducerPolicy")["PolicyDocument"]["Statement"]
+    marked = _called_on("relay", "outbox") - {"pending"}
+
+    assert _allowed(allowed, OUTBOX) == _actions("dynamodb", "outbox", {"commit", *marked})
+    assert _allowed(allowed, JOBS) == {"sqs:SendMessage"}
+    assert (_on(allowed, "dynamodb"), _on(allowed, "sqs")) == ([OUTBOX], [JOBS])

@@ -16,7 +16,10 @@ from template.reading import ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FILES = ["src/requirements.txt", *(f"requirements/{name}.txt" for name in ("dev", "sam", "lambda-runtime"))]
+FILES = [
+    "src/requirements.txt",
+    *(f"requirements/{name}.txt" for name in ("dev", "sam", "lambda-runtime", "ministack")),
+]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

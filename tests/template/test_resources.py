@@ -6,23 +6,73 @@ import importlib
 import json
 import logging
 import re
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from onceq import telemetry
+from onceq import effect_events, telemetry
+from onceq.effect_events import ClaimWentStale, OutboxOverdue, OutboxSent
 from onceq.models import ClaimModel
+from onceq.outbox import INDEX, LONGEST_PAUSE_MS, OutboxEntry
 from onceq.powertools import PowertoolsHook
 from onceq.record import EXPIRES_AT, PARTITION_KEY
-from onceq.settings import _READERS, PREFIX, Settings
-from onceq.telemetry import ClaimWasLost, Event, JobReplayed, MessageRefused
-from template.reading import Stack
+from onceq.settings import _RANGES, _READERS, PREFIX, Settings
+from onceq.telemetry import ClaimWasLost, Event, JobHeld, JobReplayed, MessageRefused
+from template.reading import FUNCTION, Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-EVENTS = [kind for kind in vars(telemetry).values() if isinstance(kind, type) and issubclass(kind, Event) and kind.name]
+EVENTS = {
+    kind.name: kind
+    for module in (telemetry, effect_events)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, Event) and kind.name
+}
+FUNCTIONS = {
+    "ConsumerFunction": "app.consumer",
+    "RelayFunction": "app.relay",
+    "RecoveryFunction": "app.recovery",
+}
+# What each function's code reads of the settings; the rest of them is the consumer's.
+RELAY = {"ONCEQ_OUTBOX_TABLE", "ONCEQ_QUEUES", "ONCEQ_OUTBOX_OVERDUE"}
+RECOVERY = {"ONCEQ_CLAIMS_TABLE", "ONCEQ_CLOCK_SKEW", "ONCEQ_RECOVERY_RATE"}
+ENTRY = OutboxEntry("e-1", "t", "k", "default", "{}", created_at=1, due_at=1, shard="0", next_at=1)
+# The filters that count what raises an alarm: in whose log, into which metric, and lines that count and do not.
+FILTERS: dict[str, tuple[str, str, list[Event], list[Event]]] = {
+    "NeedsAPersonFilter": (
+        "Consumer",
+        "NeedsAPerson",
+        [ClaimWasLost(job_type="t", key="k", status=None, winner=None)],
+        [JobHeld(job_type="t", key="k", reason="no")],
+    ),
+    "UncertainJobsFilter": (
+        "Consumer",
+        "UncertainJobs",
+        [JobHeld(job_type="t", key="k", reason="no")],
+        [JobHeld(job_type="t", key="k", reason="no", before=True), JobReplayed(job_type="t", key="k")],
+    ),
+    "UncertainInRecoveryFilter": (
+        "Recovery",
+        "UncertainJobs",
+        [ClaimWentStale(job_type="t", key="k", status="uncertain")],
+        [ClaimWentStale(job_type="t", key="k", status="failed")],
+    ),
+    "OutboxOverdueFilter": (
+        "Relay",
+        "OverdueMessages",
+        [OutboxOverdue(entries=2, seconds=400)],
+        [OutboxSent(entry="e", job_type="t", key="k", message_id="m", seconds=0.1)],
+    ),
+    "StaleClaimsFilter": (
+        "Recovery",
+        "StaleClaims",
+        [ClaimWentStale(job_type="t", key="k", status=status) for status in ("failed", "uncertain")],
+        [ClaimWasLost(job_type="t", key="k", status=None, winner=None)],
+    ),
+}
 
 
 def _event_source(stack: Stack) -> dict[str, Any]:
@@ -40,8 +90,8 @@ def _text(value: Any) -> Any:
     return f"name-of-{value['Ref']}" if isinstance(value, dict) else str(value)
 
 
-def _environment(stack: Stack) -> dict[str, str]:
-    variables = stack.properties("ConsumerFunction")["Environment"]["Variables"]
+def _environment(stack: Stack, function: str = "ConsumerFunction") -> dict[str, str]:
+    variables = stack.properties(function)["Environment"]["Variables"]
     return {name: _text(value) for name, value in variables.items()}
 
 
@@ -52,24 +102,38 @@ def test_only_named_messages_are_kept(stack: Stack) -> None:
 
 def test_the_event_source_takes_its_numbers_from_parameters(stack: Stack) -> None:
     """Batch size, window and concurrency of the event source are what the inequalities were checked with."""
-    source = stack.template["Resources"]["ConsumerFunction"]["Properties"]["Events"]["Jobs"]["Properties"]
+    source = stack.declared("ConsumerFunction")["Events"]["Jobs"]["Properties"]
     assert source["Queue"] == {"Fn::GetAtt": ["JobsQueue", "Arn"]}
     assert source["BatchSize"] == {"Ref": "BatchSize"}
     assert source["MaximumBatchingWindowInSeconds"] == {"Ref": "BatchingWindow"}
     assert source["ScalingConfig"] == {"MaximumConcurrency": {"Ref": "MaximumConcurrency"}}
 
 
-def test_the_handler_exists(stack: Stack) -> None:
-    """The handler that the template names is a callable of the application."""
-    consumer = stack.properties("ConsumerFunction")
-    module, _, name = consumer["Handler"].partition(".")
-    assert consumer["CodeUri"] == "src/"
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_the_handler_exists(stack: Stack, function: str) -> None:
+    """The handler that the template names is a callable of the application, and all functions share its code."""
+    properties = stack.properties(function)
+    module, _, name = properties["Handler"].partition(".")
+    assert properties["CodeUri"] == "src/"
+    assert properties["Handler"] == FUNCTIONS[function]
     assert callable(getattr(importlib.import_module(module), name))
 
 
-def test_the_function_does_not_depend_on_a_dead_letter_queue_of_its_own(stack: Stack) -> None:
-    """A function's own dead-letter queue is used by asynchronous invocations only, never for SQS."""
-    assert "DeadLetterQueue" not in stack.properties("ConsumerFunction")
+def test_these_are_all_functions(stack: Stack) -> None:
+    """What is tested below of each function is tested of every one."""
+    assert set(stack.of_type(FUNCTION)) == set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_the_function_does_not_depend_on_a_dead_letter_queue_of_its_own(stack: Stack, function: str) -> None:
+    """A function's own dead-letter queue would keep invocations, of which the next run needs none, and no message."""
+    assert "DeadLetterQueue" not in stack.properties(function)
+
+
+def test_a_chain_of_jobs_is_ended_by_us_and_not_by_lambda(stack: Stack) -> None:
+    """Lambda would end a chain after 16 hops, in the dead-letter queue; our own count of hops ends a loop."""
+    assert stack.properties("ConsumerFunction")["RecursiveLoop"] == "Allow"
+    assert Settings.from_env(_environment(stack)).max_hops == stack.parameters["MaxHops"] > 16
 
 
 def test_the_environment_is_one_that_the_framework_reads(deployment: Stack) -> None:
@@ -78,6 +142,7 @@ def test_the_environment_is_one_that_the_framework_reads(deployment: Stack) -> N
     settings = Settings.from_env(environment)
     queue = settings.queue("default")
     assert settings.claims_table == "name-of-ClaimsTable"
+    assert settings.outbox_table == "name-of-OutboxTable"
     assert (queue.url, queue.arn, queue.dlq_url) == (
         "name-of-JobsQueue",
         "name-of-JobsQueue.Arn",
@@ -91,23 +156,70 @@ def test_the_environment_is_one_that_the_framework_reads(deployment: Stack) -> N
     assert settings.log_payloads is False
 
 
+def test_the_relay_and_recovery_work_on_the_consumers_tables_and_queues(deployment: Stack) -> None:
+    """They send where the consumer receives and mark what it wrote, by the same clock skew."""
+    consumer, relay, recovery = (Settings.from_env(_environment(deployment, name)) for name in FUNCTIONS)
+    assert relay.outbox_table == consumer.outbox_table
+    assert {name: queue.url for name, queue in relay.queues.items()} == {
+        name: queue.url for name, queue in consumer.queues.items()
+    }
+    assert relay.outbox_overdue == deployment.parameters["OutboxOverdue"]
+    assert recovery.claims_table == consumer.claims_table
+    assert recovery.clock_skew == consumer.clock_skew
+    assert recovery.recovery_rate == deployment.parameters["RecoveryRate"]
+
+
 def test_every_setting_of_the_framework_is_declared(stack: Stack) -> None:
     """A variable that the template does not declare reaches neither Lambda nor a local run."""
-    declared = {name for name in _environment(stack) if name.startswith(PREFIX)}
-    assert declared == set(_READERS)
+    consumer, relay, recovery = (
+        {name for name in _environment(stack, function) if name.startswith(PREFIX)} for function in FUNCTIONS
+    )
+    assert (relay, recovery) == (RELAY, RECOVERY)
+    assert consumer == set(_READERS) - {"ONCEQ_OUTBOX_OVERDUE", "ONCEQ_RECOVERY_RATE"}
 
 
-def test_the_defaults_are_the_frameworks_own(stack: Stack) -> None:
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_the_defaults_are_the_frameworks_own(stack: Stack, function: str) -> None:
     """What the template says without overrides is what the code does without a setting."""
-    said = Settings.from_env(_environment(stack))
-    assert said == replace(Settings(), queues=said.queues, claims_table=said.claims_table)
+    said = Settings.from_env(_environment(stack, function))
+    named = replace(Settings(), queues=said.queues, claims_table=said.claims_table, outbox_table=said.outbox_table)
+    assert said == named
 
 
-def test_the_endpoint_is_declared_and_empty(deployment: Stack) -> None:
+def test_what_a_parameter_allows_the_framework_takes(stack: Stack) -> None:
+    """A deployment succeeds only with numbers with which the functions start, too."""
+    checked = set()
+    for function in FUNCTIONS:
+        for variable, value in stack.declared(function)["Environment"]["Variables"].items():
+            parameter = stack.template["Parameters"].get(value.get("Ref") if isinstance(value, dict) else None, {})
+            if parameter.get("Type") == "Number":
+                low, high = _RANGES[_READERS[variable][0]]
+                assert low <= parameter["MinValue"] <= parameter["MaxValue"] <= high, variable
+                checked.add(_READERS[variable][0])
+    assert checked == set(_RANGES)
+
+
+def test_every_parameter_stands_in_its_group(stack: Stack) -> None:
+    """The console shows a parameter that stands in no group last, without a heading."""
+    groups = stack.template["Metadata"]["AWS::CloudFormation::Interface"]["ParameterGroups"]
+    grouped = [name for group in groups for name in group["Parameters"]]
+    assert grouped == list(stack.template["Parameters"])
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_the_endpoint_is_declared_and_empty(deployment: Stack, function: str) -> None:
     """`sam local` passes only declared variables; deployed, an empty endpoint means AWS."""
-    variables = deployment.template["Resources"]["ConsumerFunction"]["Properties"]["Environment"]["Variables"]
+    variables = deployment.declared(function)["Environment"]["Variables"]
     assert variables["AWS_ENDPOINT_URL"] == {"Ref": "EndpointUrl"}
     assert deployment.parameters["EndpointUrl"] == ""
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_metrics_of_a_function_tell_whose_they_are(stack: Stack, function: str) -> None:
+    """All functions count into the stack's own namespace, each as a service of its own."""
+    environment = _environment(stack, function)
+    assert environment["POWERTOOLS_METRICS_NAMESPACE"] == "name-of-AWS::StackName"
+    assert f"{environment['POWERTOOLS_SERVICE_NAME'].capitalize()}Function" == function
 
 
 def test_the_table_is_the_one_that_the_code_writes(stack: Stack) -> None:
@@ -119,9 +231,43 @@ def test_the_table_is_the_one_that_the_code_writes(stack: Stack) -> None:
     assert {PARTITION_KEY, EXPIRES_AT} <= set(ClaimModel.get_attributes())
 
 
-def test_completions_outlive_the_stack(stack: Stack) -> None:
-    """Deleting or replacing the stack keeps the claims table; it can be restored, is encrypted and on demand (G3)."""
-    resource = stack.template["Resources"]["ClaimsTable"]
+def test_the_outbox_table_is_the_one_that_the_code_writes(stack: Stack) -> None:
+    """Keys and TTL attribute are the code's, of the types that it writes."""
+    table = stack.properties("OutboxTable")
+    item = ENTRY.to_item()
+    types = {one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]}
+    assert table["KeySchema"] == [{"AttributeName": PARTITION_KEY, "KeyType": "HASH"}]
+    assert types == {name: next(iter(item[name])) for name in (PARTITION_KEY, "shard", "next_at")}
+    assert table["TimeToLiveSpecification"] == {"AttributeName": EXPIRES_AT, "Enabled": True}
+    assert EXPIRES_AT in ENTRY.sent("m", 1).to_item()
+
+
+def test_the_relay_finds_pending_entries_whole_and_no_others(stack: Stack) -> None:
+    """The index has all attributes, its keys leave an entry when it is sent, and only a sent entry expires (G8)."""
+    [index] = stack.properties("OutboxTable")["GlobalSecondaryIndexes"]
+    keys = {key["KeyType"]: key["AttributeName"] for key in index["KeySchema"]}
+    assert index["IndexName"] == INDEX
+    assert keys == {"HASH": "shard", "RANGE": "next_at"}
+    assert index["Projection"] == {"ProjectionType": "ALL"}
+    assert set(keys.values()) <= set(ENTRY.to_item())
+    assert set(keys.values()) <= set(ENTRY.failed("no", next_at=1).to_item())
+    assert set(keys.values()).isdisjoint(ENTRY.sent("m", 1).to_item())
+    assert EXPIRES_AT not in ENTRY.to_item() | ENTRY.failed("no", next_at=1).to_item()
+
+
+def test_the_example_has_its_table(stack: Stack) -> None:
+    """The stock is kept by article, never expires, and the jobs are told where it is."""
+    table = stack.properties("StockTable")
+    assert table["KeySchema"] == [{"AttributeName": "sku", "KeyType": "HASH"}]
+    assert table["AttributeDefinitions"] == [{"AttributeName": "sku", "AttributeType": "S"}]
+    assert "TimeToLiveSpecification" not in table
+    assert _environment(stack)["STOCK_TABLE"] == "name-of-StockTable"
+
+
+@pytest.mark.parametrize("table", ["ClaimsTable", "OutboxTable", "StockTable"])
+def test_what_is_known_outlives_the_stack(stack: Stack, table: str) -> None:
+    """Deleting or replacing the stack keeps its tables; they can be restored, are encrypted and on demand (G3, G8)."""
+    resource = stack.template["Resources"][table]
     assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Retain"
     assert resource["Properties"]["BillingMode"] == "PAY_PER_REQUEST"
     assert resource["Properties"]["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
@@ -143,7 +289,7 @@ def test_queues_are_encrypted_and_refuse_plain_http(stack: Stack) -> None:
 
 def test_no_resource_has_a_physical_name(stack: Stack) -> None:
     """A retained table with a fixed name would block the next deployment, and a second stack beside it."""
-    names = re.compile(r"^(Queue|Table|Function|Role|Alarm|Dashboard|LogGroup|ManagedPolicy)Name$")
+    names = re.compile(r"^((Queue|Table|Function|Role|Alarm|Dashboard|LogGroup|ManagedPolicy)?Name)$")
     resources = stack.template["Resources"]
     for logical_id, resource in resources.items():
         given = {name: value for name, value in resource["Properties"].items() if names.match(name)}
@@ -151,18 +297,28 @@ def test_no_resource_has_a_physical_name(stack: Stack) -> None:
         assert all(isinstance(value, dict) and value.get("Ref") in resources for value in given.values()), logical_id
 
 
-def test_metrics_survive_the_log_level(stack: Stack) -> None:
+def test_no_schedule_has_a_physical_name(stack: Stack) -> None:
+    """SAM would give an event of type ScheduleV2 a fixed name: a second stack beside this one could not be made."""
+    for function in stack.of_type(FUNCTION).values():
+        for event in function["Events"].values():
+            assert event["Type"] in {"SQS", "Schedule"}
+            assert not {"Name", "RuleName"} & set(event["Properties"])
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_metrics_survive_the_log_level(stack: Stack, function: str) -> None:
     """EMF lines have no level, so an application log level above INFO would drop every metric."""
-    config = stack.template["Resources"]["ConsumerFunction"]["Properties"]["LoggingConfig"]
+    config = stack.declared(function)["LoggingConfig"]
     assert config["LogFormat"] == "JSON"
     assert config["ApplicationLogLevel"] == {"Ref": "LogLevel"}
     assert set(stack.template["Parameters"]["LogLevel"]["AllowedValues"]) <= {"TRACE", "DEBUG", "INFO"}
 
 
-def test_logs_have_a_group_with_an_end(stack: Stack) -> None:
-    """The function logs into a group of the stack's own whose lines expire."""
-    assert stack.properties("ConsumerFunction")["LoggingConfig"]["LogGroup"] == {"Ref": "ConsumerLogGroup"}
-    assert stack.properties("ConsumerLogGroup")["RetentionInDays"] == stack.parameters["LogRetention"]
+@pytest.mark.parametrize("name", ["Consumer", "Relay", "Recovery"])
+def test_logs_have_a_group_with_an_end(stack: Stack, name: str) -> None:
+    """Each function logs into a group of the stack's own whose lines expire."""
+    assert stack.properties(f"{name}Function")["LoggingConfig"]["LogGroup"] == {"Ref": f"{name}LogGroup"}
+    assert stack.properties(f"{name}LogGroup")["RetentionInDays"] == stack.parameters["LogRetention"]
 
 
 @pytest.mark.parametrize(
@@ -172,11 +328,17 @@ def test_logs_have_a_group_with_an_end(stack: Stack) -> None:
         ("AWS/SQS", "ApproximateAgeOfOldestMessage", {"Fn::GetAtt": ["JobsQueue", "QueueName"]}),
         ("AWS/Lambda", "Errors", {"Ref": "ConsumerFunction"}),
         ("AWS/Lambda", "Throttles", {"Ref": "ConsumerFunction"}),
-        ({"Ref": "AWS::StackName"}, "NeedsAPerson", None),
+        ("AWS/Lambda", "Errors", {"Ref": "RelayFunction"}),
+        ("AWS/Lambda", "Invocations", {"Ref": "RelayFunction"}),
+        ("AWS/Lambda", "Errors", {"Ref": "RecoveryFunction"}),
+        *(
+            ({"Ref": "AWS::StackName"}, metric, None)
+            for metric in sorted({metric for _, metric, *_ in FILTERS.values()})
+        ),
     ],
 )
 def test_what_needs_a_person_raises_an_alarm(stack: Stack, namespace: Any, metric: str, of: Any) -> None:
-    """Dead letters, an old message, errors, throttles and four events each have an alarm that says what to do."""
+    """Dead letters, old messages, errors, throttles, a missing relay and what logs tell: each has its alarm."""
     found = [
         alarm
         for alarm in stack.of_type("AWS::CloudWatch::Alarm").values()
@@ -188,48 +350,118 @@ def test_what_needs_a_person_raises_an_alarm(stack: Stack, namespace: Any, metri
     assert "AlarmActions" not in found[0]
 
 
-def test_the_alarm_of_events_counts_events_that_exist(stack: Stack) -> None:
-    """A mistyped name in the log filter would never match: each is an event's, at level ERROR, and what is counted."""
-    [metric_filter] = stack.of_type("AWS::Logs::MetricFilter").values()
-    named = re.findall(r"""\(\$\.event = "([a-z_.]+)"\)""", metric_filter["FilterPattern"])
-    rebuilt = " || ".join(f'($.event = "{name}")' for name in named)
-    levels = {kind.name: kind.level for kind in EVENTS}
+def test_a_relay_that_never_runs_raises_an_alarm(stack: Stack) -> None:
+    """Where nothing is invoked there is no number at all, and that is what rings, after a few runs that were missed."""
+    alarm = stack.properties("RelayNotRunningAlarm")
+    assert (alarm["Statistic"], alarm["ComparisonOperator"], alarm["Threshold"]) == ("Sum", "LessThanThreshold", 1)
+    assert alarm["TreatMissingData"] == "breaching"
+    assert 120 < alarm["Period"] * alarm["EvaluationPeriods"] <= stack.parameters["OutboxOverdue"]
 
-    assert metric_filter["FilterPattern"] == f"{{ {rebuilt} }}"
-    assert set(named) == {"effect.not_recorded", "claim.lost", "message.unserved", "message.copy_failed"}
-    assert {levels[name] for name in named} == {logging.ERROR}
-    assert metric_filter["LogGroupName"] == {"Ref": "ConsumerLogGroup"}
+
+def test_only_a_missing_relay_rings_for_want_of_numbers(stack: Stack) -> None:
+    """A stack at rest has no numbers, and must be quiet."""
+    alarms = stack.of_type("AWS::CloudWatch::Alarm")
+    ringing = {name for name, alarm in alarms.items() if alarm["TreatMissingData"] != "notBreaching"}
+    assert ringing == {"RelayNotRunningAlarm"}
+
+
+def test_the_alarm_of_the_outbox_stays_while_an_entry_fails(stack: Stack) -> None:
+    """A failed entry is looked at by the next run after its pause, and only then said to be overdue again."""
+    alarm = stack.properties("OutboxOverdueAlarm")
+    looked_at_every = LONGEST_PAUSE_MS / 1000 + 60 + stack.properties("RelayFunction")["Timeout"]
+    assert alarm["Period"] * alarm["EvaluationPeriods"] >= looked_at_every
+    assert alarm["DatapointsToAlarm"] == 1
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_the_alarms_of_events_count_events_that_exist(stack: Stack, name: str) -> None:
+    """A mistyped name in a log filter would never match: each is an event's, at level ERROR, and what is counted."""
+    log, metric, _, _ = FILTERS[name]
+    metric_filter = stack.properties(name)
+    named = re.findall(r"""\$\.event = "([a-z_.]+)\"""", metric_filter["FilterPattern"])
+
+    assert named
+    assert {EVENTS[event].level for event in named} == {logging.ERROR}
+    assert metric_filter["LogGroupName"] == {"Ref": f"{log}LogGroup"}
     [made] = metric_filter["MetricTransformations"]
-    alarm = stack.properties("NeedsAPersonAlarm")
-    assert (made["MetricNamespace"], made["MetricName"]) == (alarm["Namespace"], alarm["MetricName"])
+    [alarm] = [
+        alarm for alarm in stack.of_type("AWS::CloudWatch::Alarm").values() if alarm["MetricName"] == made["MetricName"]
+    ]
+    assert (made["MetricNamespace"], made["MetricName"]) == (alarm["Namespace"], metric)
+    assert (made["MetricValue"], alarm["Statistic"], alarm["Threshold"]) == ("1", "Sum", 0)
 
 
-def test_the_filter_finds_the_name_where_the_hook_writes_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_these_are_all_filters(stack: Stack) -> None:
+    """What is tested of each filter is tested of every one, and the first one names what it always did."""
+    filters = stack.of_type("AWS::Logs::MetricFilter")
+    named = re.findall(r"""\$\.event = "([a-z_.]+)\"""", filters["NeedsAPersonFilter"]["FilterPattern"])
+    assert set(filters) == set(FILTERS)
+    assert set(named) == {"effect.not_recorded", "claim.lost", "message.unserved", "message.copy_failed"}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_a_filter_counts_the_lines_that_the_hook_writes(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """Each event is a JSON line with its name under `event`, at the top: there the filter looks."""
-    written = _written(monkeypatch, capsys, ClaimWasLost(job_type="t", key="k", status=None, winner=None))
-    assert [line["event"] for line in written if "event" in line] == ["claim.lost"]
+    """Each event is a JSON line with its name and fields at the top: there the filters look, and only at the right."""
+    _, _, counted, others = FILTERS[name]
+    pattern = stack.properties(name)["FilterPattern"]
+    lines = [line for line in _written(monkeypatch, capsys, *counted, *others) if "event" in line]
+
+    assert [_matches(pattern, line) for line in lines] == [True] * len(counted) + [False] * len(others)
+
+
+def _matches(pattern: str, line: dict[str, Any]) -> bool:
+    """Evaluate a filter pattern: comparisons in parentheses, joined by && or ||, which binds less.
+
+    The syntax: https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/FilterAndPatternSyntax.html
+    """
+    assert (pattern[:2], pattern[-2:]) == ("{ ", " }")
+
+    def holds(comparison: str) -> bool:
+        found = re.fullmatch(r"""\(?\$\.(\w+) (?:= "([^"]*)"|IS (TRUE|FALSE))\)?""", comparison.strip())
+        assert found, f"{comparison!r}: teach this helper the syntax"
+        field, text, boolean = found.groups()
+        return line.get(field) == text if boolean is None else line.get(field) is (boolean == "TRUE")
+
+    return any(all(map(holds, clause.split("&&"))) for clause in pattern[2:-2].split("||"))
 
 
 def test_the_dashboard_searches_the_dimensions_that_metrics_have(
     stack: Stack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """SEARCH finds metrics with exactly its dimensions, and messages' metrics have no job type."""
-    events = JobReplayed(job_type="t", key="k"), MessageRefused(message_id="m", reason="no")
+    events = (
+        JobReplayed(job_type="t", key="k"),
+        MessageRefused(message_id="m", reason="no"),
+        OutboxSent(entry="e", job_type="t", key="k", message_id="m", seconds=0.1),
+    )
     emf = [line["_aws"] for line in _written(monkeypatch, capsys, *events) if "_aws" in line]
     emitted = {frozenset(one) for line in emf for metrics in line["CloudWatchMetrics"] for one in metrics["Dimensions"]}
     body = _text(stack.properties("Dashboard")["DashboardBody"])
-    searched = {frozenset(names.split(",")) for names in re.findall(r"""SEARCH\('\{\\"[^"]+\\",([a-z_,]+)\}'""", body)}
+    searched = {frozenset(names.split(",")) for names in re.findall(r"""SEARCH\('\{\\"[^"]+\\",([a-z_,]+)\}""", body)}
 
     assert emitted == searched == {frozenset({"job_type", "service"}), frozenset({"service"})}
+
+
+def test_the_dashboard_searches_metrics_that_are_counted(stack: Stack) -> None:
+    """The outbox's graph names metrics of events, which have the dimensions that it searches."""
+    body = json.loads(_text(stack.properties("Dashboard")["DashboardBody"]))
+    [graph] = [widget["properties"] for widget in body["widgets"] if widget["properties"]["title"] == "Outbox"]
+    [[search]] = graph["metrics"]
+    pattern = r"""SEARCH\('\{"[^"]+",job_type,service\} MetricName=\((.*)\)', 'Sum', 60\)"""
+    found = re.fullmatch(pattern, search["expression"])
+
+    assert found
+    assert re.findall(r'"(\w+)"', found[1]) == [EVENTS["outbox.sent"].metric, EVENTS["outbox.failed"].metric]
 
 
 def _written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *events: Event
 ) -> list[dict[str, Any]]:
     """Return the lines that the default hook writes, with the variables that the template gives it."""
-    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "consumer")
+    # A name of its own: Powertools keeps a logger for each service, and with it the stdout of an earlier test.
+    monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", f"service-{uuid.uuid4()}")
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "stack")
     hook = PowertoolsHook()
     for event in events:
@@ -245,11 +477,12 @@ def test_alarms_notify_the_topic_that_is_given() -> None:
         assert alarm["AlarmActions"] == alarm["OKActions"] == [topic]
 
 
-def test_the_function_enters_a_vpc_only_when_asked() -> None:
-    """With subnets the function is inside a VPC; without, it is not."""
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_function_enters_a_vpc_only_when_asked(function: str) -> None:
+    """With subnets every function is inside the VPC; without, none is."""
     inside = Stack(given={"VpcSubnetIds": "subnet-1,subnet-2", "VpcSecurityGroupIds": "sg-1"})
-    assert inside.properties("ConsumerFunction")["VpcConfig"]["SubnetIds"] == "subnet-1,subnet-2"
-    assert "VpcConfig" not in Stack().properties("ConsumerFunction")
+    assert inside.properties(function)["VpcConfig"]["SubnetIds"] == "subnet-1,subnet-2"
+    assert "VpcConfig" not in Stack().properties(function)
 
 
 def test_the_dashboard_is_json(stack: Stack) -> None:

@@ -7,10 +7,15 @@ import math
 import pytest
 
 from app import app
+from onceq import outbox, recovery, relay
 from onceq.executor import LEAST_SECONDS
 from template.reading import Stack
 
 FOURTEEN_DAYS = 14 * 24 * 3600
+# The relay's schedule.
+MINUTE = 60
+# https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+LONGEST_INVOCATION = 900
 
 
 def test_a_full_batch_of_the_slowest_job_fits_into_an_invocation(deployment: Stack) -> None:
@@ -65,6 +70,38 @@ def test_a_function_lives_long_enough_to_start_a_job(stack: Stack) -> None:
     """A job without max_duration starts only while 5 s remain, so a shorter function would never start one."""
     least = stack.template["Parameters"]["FunctionTimeout"]["MinValue"]
     assert least >= LEAST_SECONDS + stack.parameters["Reserve"]
+
+
+def test_two_runs_of_the_relay_rarely_overlap(stack: Stack) -> None:
+    """It comes every minute and is over before it comes again; nothing makes up for a run that was missed."""
+    function = stack.properties("RelayFunction")
+    [event] = function["Events"].values()
+    assert event == {"Type": "Schedule", "Properties": {"Schedule": "rate(1 minute)"}}
+    assert function["Timeout"] < MINUTE
+    assert function["EventInvokeConfig"] == {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": MINUTE}
+
+
+def test_the_relay_has_time_for_every_queue_but_a_dead_one(stack: Stack) -> None:
+    """A queue that does not answer takes its share of a run, and others have theirs beside it (G8)."""
+    assert stack.properties("RelayFunction")["Timeout"] > 2 * relay.QUEUE_SECONDS + relay.RESERVE_SECONDS
+
+
+def test_a_delay_within_the_look_ahead_is_no_longer_than_the_schedule(stack: Stack) -> None:
+    """What is due before the relay comes again is sent now, with SQS's own delay: no entry falls between two runs."""
+    assert outbox.LOOK_AHEAD_MS >= MINUTE * 1000
+
+
+def test_a_relay_that_works_raises_no_alarm(deployment: Stack) -> None:
+    """A message becomes due just after a run began, and the next run is at its end when it sends it."""
+    worst = MINUTE + deployment.properties("RelayFunction")["Timeout"]
+    assert deployment.parameters["OutboxOverdue"] >= worst
+    assert deployment.template["Parameters"]["OutboxOverdue"]["MinValue"] >= worst
+
+
+def test_recovery_has_all_the_time_there_is(stack: Stack) -> None:
+    """A sweep goes on as far as the time goes: the longest invocation, of which it needs a little to end by itself."""
+    assert stack.properties("RecoveryFunction")["Timeout"] == LONGEST_INVOCATION > 10 * recovery.RESERVE_SECONDS
+    assert "EventInvokeConfig" not in stack.properties("RecoveryFunction"), "Lambda's retries go on where it stopped"
 
 
 def test_the_redrive_policy_is_only_the_backstop(stack: Stack) -> None:
