@@ -11,6 +11,7 @@ PY := .venv/bin/python
 READY := .venv/.ready
 SAM := .venv-sam/bin/sam
 SAM_READY := .venv-sam/.ready
+MINISTACK_READY := .venv-ministack/.ready
 RIE_READY = .venv-lambda/.ready-$(LAMBDA_PYTHON)
 # The pins name everything, so nothing is resolved; what is never imported need not be compiled.
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check --no-deps --no-compile
@@ -24,14 +25,14 @@ help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(READY) ## Make .venv from the pinned requirements (every other verb does it by itself)
+setup: $(READY) $(MINISTACK_READY) ## Make .venv and .venv-ministack from the pins (every other verb makes what it needs)
 
 .PHONY: demo
-demo: $(READY) ## Run the main job on an embedded moto: duplicates, failures, killed workers (ARGS=--json)
+demo: $(READY) ## Run the example jobs on an embedded moto: duplicates, failures, killed processes (ARGS=--json)
 	@$(PY) -m demo $(ARGS)
 
 .PHONY: test
-test: $(READY) ## Run the tests (ARGS="-k lease -n0")
+test: $(READY) $(MINISTACK_READY) ## Run the tests (ARGS="-k lease -n0")
 	@$(PY) -m pytest -n auto --dist loadfile $(ARGS)
 
 .PHONY: check
@@ -58,15 +59,15 @@ invoke: $(READY) ## Invoke the consumer with one event, without Docker (EVENT=ev
 	@$(PY) -m demo.provider --run -- $(PY) -m onceq invoke $(EVENT) $(ARGS)
 
 .PHONY: contract
-contract: $(READY) ## Run the contract suite of store and queue
+contract: $(READY) $(MINISTACK_READY) ## Run the contract suite of store and queue on moto and on ministack
 	@$(PY) -m pytest tests/contract $(ARGS)
 
 .PHONY: crash
-crash: $(READY) ## Crash before and after every store and queue call
+crash: $(READY) $(MINISTACK_READY) ## Crash before and after every store and queue call
 	@$(PY) -m pytest -n auto tests/crash $(ARGS)
 
 .PHONY: mutants
-mutants: $(READY) ## Break each condition and table cell on purpose; fail if the tests do not notice
+mutants: $(READY) $(MINISTACK_READY) ## Break each condition and table cell on purpose; fail if the tests do not notice
 	@$(PY) tests/mutants/run.py $(ARGS)
 
 .PHONY: build
@@ -84,7 +85,7 @@ artefact: build $(RIE_READY) ## Run the built artefact under the Lambda Runtime 
 
 .PHONY: clean
 clean: ## Remove environments, caches and the artefact
-	rm -rf .venv .venv-sam .venv-lambda .aws-sam .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf .venv .venv-sam .venv-lambda .venv-ministack .aws-sam .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The .pth line puts src/ on the path of every Python of this environment; nothing of ours is installed into it.
@@ -102,6 +103,14 @@ $(SAM_READY): requirements/sam.txt
 	@echo "Making .venv-sam from $< (once; it takes a minute or two)" >&2
 	@"$(PYTHON)" -m venv .venv-sam
 	@.venv-sam/bin/python $(PIP_INSTALL) -r $<
+	@touch $@
+
+# The second server that tests run on; its pins conflict with moto's.
+$(MINISTACK_READY): requirements/ministack.txt
+	@test -n "$(PYTHON)" || { echo "make: needs Python 3.11 or newer with venv (on Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@echo "Making .venv-ministack from $< (once)" >&2
+	@"$(PYTHON)" -m venv .venv-ministack
+	@.venv-ministack/bin/python $(PIP_INSTALL) -r $<
 	@touch $@
 
 # The emulator runs the function's own Python; --clear, so that another LAMBDA_PYTHON replaces it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import typing
 from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING
@@ -27,13 +26,16 @@ FULL = record_of(
     result_not_stored="too large",
     error="",
     fencing_token=9_007_199_254_740_993,
+    steps='{"charge":{"result":{"id":"é😀"}},"call":{"started":1795953600000}}',
+    resolved_at=NOW + 3,
+    went_stale=1,
 )
 
 
 @pytest.fixture
 def table(backend: Backend) -> type[ClaimModel]:
     """The backend's claims table as a model."""
-    return claims_table(backend.table, host=os.environ.get("CONTRACT_ENDPOINT"), region=REGION)
+    return claims_table(backend.table, host=backend.endpoint, region=REGION)
 
 
 def test_both_views_have_the_same_attributes() -> None:
@@ -82,6 +84,11 @@ def test_a_record_that_the_store_wrote_is_read_by_the_model_and_is_equal(
     }
 
 
+def test_the_full_record_is_full() -> None:
+    """An attribute that is added later is tried below as well."""
+    assert [field.name for field in fields(Record) if getattr(FULL, field.name) is None] == []
+
+
 def test_every_attribute_at_once_is_read_by_both(backend: Backend, table: type[ClaimModel]) -> None:
     """Numbers to the digit, text with its odd characters, empty text."""
     record = replace(FULL, pk=f"pay#{backend.name()}")
@@ -101,18 +108,22 @@ def test_a_record_that_the_model_wrote_is_read_by_the_store(backend: Backend, ta
 
 def test_a_record_of_a_later_release_is_read_by_the_model(backend: Backend, table: type[ClaimModel]) -> None:
     """An attribute that this release does not know stops neither view."""
-    record = backend.put(record_of(Status.FAILED, backend.name()), steps={"M": {"charge": {"S": "done"}}})
+    record = backend.put(record_of(Status.FAILED, backend.name()), plan={"M": {"charge": {"S": "done"}}})
 
     assert Record.from_item(table.get(record.pk).serialize()) == record
 
 
 def test_a_scan_yields_every_record(backend: Backend, table: type[ClaimModel]) -> None:
-    """`records` reads the whole table consistently."""
+    """`records` reads the whole table consistently, and passes over what is no job: locks, and the sweep's place."""
     put = [backend.put(record_of(Status.REJECTED, backend.name())) for _ in range(3)]
+    others = [f"~lock#{backend.name()}", f"~{backend.name()}"]
+    for pk in others:
+        backend.dynamodb.put_item(TableName=backend.table, Item={"pk": {"S": pk}, "holder": {"S": "somebody"}})
 
     found = {record.pk: record for record in records(table)}
 
     assert [found[record.pk] for record in put] == put
+    assert not {*others} & {*found}
 
 
 def test_two_tables_do_not_share_a_model() -> None:

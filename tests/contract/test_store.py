@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from contract.conftest import Backend
 
 NOW_S = NOW // 1000
-LATER = {"steps": {"M": {"charge": {"S": "done"}}}, "trace": {"S": "of a later release"}}
+LATER = {"plan": {"M": {"charge": {"S": "done"}}}, "trace": {"S": "of a later release"}}
 
 
 def first_of(key: str, **changes: Any) -> Record:
@@ -37,11 +37,11 @@ class Transition:
 
     name: str
     seen: Mapping[str, Any]
-    write: Callable[[Store, Record], Record | Refused]
+    write: Callable[[Store, Record], Record | Refused[Record]]
     changes: Mapping[str, Any]
 
 
-def _take_over(store: Store, seen: Record) -> Record | Refused:
+def _take_over(store: Store, seen: Record) -> Record | Refused[Record]:
     new = replace(
         seen,
         status=Status.PROCESSING,

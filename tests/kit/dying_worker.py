@@ -25,9 +25,9 @@ def act(payload: dict[str, Any], ctx: Context) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def record(key: str, *, kill: bool) -> dict[str, Any]:
+def record(key: str, *, kill: bool, job_type: str = "act") -> dict[str, Any]:
     """Return a record of a Lambda event."""
-    body = seal(job_type="act", idempotency_key=key, payload={"kill": kill}, created_at="2026-11-29T12:00:00Z")
+    body = seal(job_type=job_type, idempotency_key=key, payload={"kill": kill}, created_at="2026-11-29T12:00:00Z")
     return {
         "messageId": key,
         "body": body,

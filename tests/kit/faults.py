@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onceq.runtime import Runtime
 
 ENDPOINT = "http://127.0.0.1:1"
+_REFUSED = {"ConditionalCheckFailedException", "TransactionCanceledException"}
 _ENDS = {"completed": "complete", "failed": "release", "rejected": "reject", "uncertain": "hold"}
 
 
@@ -100,6 +101,16 @@ class FaultyClient:
 
         self.plan(name, meet, times=times)
 
+    def cancel(self, name: str, *codes: str, times: int = 1) -> None:
+        """Cancel a transaction for these reasons, one for each of its writes; ``None`` stands for "not this one"."""
+
+        def meet(call: Call) -> Any:
+            error = client_error("TransactionCanceledException", method=call.method)
+            error.response["CancellationReasons"] = [{"Code": code, "Message": f"planned {code}"} for code in codes]
+            raise error
+
+        self.plan(name, meet, times=times)
+
     def hold_back(self, name: str, *, times: int = 1) -> None:
         """Time out and keep the request on its way: `land` lets it arrive."""
 
@@ -119,13 +130,16 @@ class FaultyClient:
         self.plan(name, meet, times=times)
 
     def land(self) -> list[bool]:
-        """Let the requests that were held back arrive, oldest first; return which were applied."""
+        """Let the requests that were held back arrive, oldest first; return which were applied.
+
+        A transaction whose token is known is answered as applied too, and changes nothing.
+        """
         applied = []
         for call in self.held_back:
             try:
                 self.forward(call)
             except ClientError as error:
-                if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                if error.response["Error"]["Code"] not in _REFUSED:
                     raise
                 applied.append(False)
             else:
@@ -139,16 +153,37 @@ class FaultyClient:
 
 
 def transition_of(method: str, request: dict[str, Any]) -> str:
-    """Return the transition of `onceq.store.Store` that a request writes; other requests keep their method's name."""
+    """Return the transition of `onceq.store.Store`, or the outbox's mark, that a request writes.
+
+    Other requests keep their method's name.
+    """
     if method == "put_item":
         return "claim"
+    if method == "transact_write_items":
+        return "commit"
     if method != "update_item":
         return method
     values = request["ExpressionAttributeValues"]
+    if ":pending" in values:
+        return "mark_sent" if ":new_sent_at" in values else "mark_failed"
     status = values.get(":new_status", {}).get("S")
+    if ":new_fencing_token" in values:
+        return "take_over"
+    if ":new_claimant" in values and _is_a_persons(status, values):
+        return "resolve"
+    if status == "failed" and ":new_claimant" in values:
+        return "mark_stale"
     if status in _ENDS:
         return _ENDS[status]
-    return "take_over" if ":new_fencing_token" in values else "renew"
+    return "step" if "#steps" in request.get("ExpressionAttributeNames", {}) else "renew"
+
+
+def _is_a_persons(status: str | None, values: dict[str, Any]) -> bool:
+    """Return whether a write by somebody who is no claimant is a person's decision."""
+    if ":new_resolved_at" in values or status in (None, "completed"):
+        return True
+    # A taker that found no attempt left writes the same attributes; its words tell them apart.
+    return status == "rejected" and not values[":new_error"]["S"].startswith("attempts used up:")
 
 
 def client_error(code: str, *, status: int = 400, method: str = "put_item") -> ClientError:

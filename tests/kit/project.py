@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 
+# A botocore session that was made before it, for a server, would never be answered by moto in this process: by the next
+# test, that is.
+import moto.core  # noqa: F401
+
 from onceq import App, job
 from onceq.local import AWS_VARIABLES, child_environment
+from onceq.message import seal
+from onceq.outbox import OutboxEntry
 from onceq.resources import Resources, create_resources
 from onceq.runtime import Runtime
 from onceq.settings import Settings
@@ -23,7 +29,7 @@ from onceq.template import function_environment, load_template
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from onceq.application import JobStatus
+    from onceq.status import JobStatus
 
 TEMPLATE = Path(__file__).parents[2] / "template.yaml"
 SECONDS = 40.0
@@ -46,8 +52,10 @@ def note(name: str, line: str) -> None:
 
 @job("mark", max_attempts=3, max_duration=1, key="key")
 def mark(payload: dict, ctx: Context) -> int:
-    """Tell that it started, wait for the test's word if it is to, tell that it had its effect."""
+    """Tell that it started, wait for the test's word if it is to, send others, tell that it had its effect."""
     note("started", ctx.key)
+    for number, delay in enumerate(payload.get("send", ())):
+        ctx.send("mark", {{}}, key=f"{{ctx.key}}-{{number}}", delay=delay)
     if payload.get("reject"):
         raise Reject("as asked")
     while payload.get("wait") and not (FOLDER / "go").exists():
@@ -83,11 +91,14 @@ class Project:
         plain = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "ONCEQ_"))}
         return cls(folder, child_environment(plain | AWS_VARIABLES))
 
-    def create(self, endpoint: str, parameters: Mapping[str, object]) -> None:
-        """Create the template's resources on a server; `AWS_ENDPOINT_URL` must lead there."""
+    def create(self, endpoint: str, parameters: Mapping[str, object], *, function: str = "ConsumerFunction") -> None:
+        """Create the template's resources on a server; `AWS_ENDPOINT_URL` must lead there.
+
+        What runs in the folder gets the environment of that function.
+        """
         template = load_template(TEMPLATE)
         self.resources = create_resources(template, parameters={**parameters, "EndpointUrl": endpoint})
-        self.environment |= function_environment(template, self.resources, shell={})
+        self.environment |= function_environment(template, self.resources, function=function, shell={})
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """Start ``python -m onceq`` in the folder."""
@@ -117,6 +128,12 @@ class Project:
     def app(self) -> App:
         """Return an application to enqueue and look up with, from the test's own process."""
         return App([mark], runtime=Runtime(Settings.from_env(self.environment)), hooks=[])
+
+    def stage(self, key: str) -> None:
+        """Put a message into the outbox that was not sent although it is due, as a crash leaves it."""
+        body = seal(job_type="mark", idempotency_key=key, payload={}, created_at="2026-11-29T12:00:00Z")
+        entry = OutboxEntry(f"e-{key}", "mark", key, "default", body, 1, 1, shard="0", next_at=1)
+        boto3.client("dynamodb").put_item(TableName="OutboxTable", Item=entry.to_item())
 
     def status(self, key: str) -> JobStatus | None:
         """Look a job up."""

@@ -2,185 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import threading
-from collections import Counter
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kit.clock import FakeLambdaContext
-from kit.delivery import Poller, peek
-from kit.seams import OneRenewalClock, Seams, SimulatedCrash
-from kit.world import queue_settings
-from onceq import Context, Entry, Reject, Snooze, job
-from onceq.clock import OpenDeadline
-from onceq.job_type import JobType
-from onceq.record import Semantics, pk_of
+from kit.seams import STARTS
+from kit.stage import ROUND_SECONDS, Expected, once
+from onceq import Context, Entry, Reject, Semantics, Snooze, job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Mapping
 
     from kit.seams import When
-    from kit.world import World
-    from onceq import App
-    from onceq.record import Record
-    from onceq.settings import Settings
-
-# More than a lease of 60 s, its margin and the clock skew, so that a round later everything stale is stale; and more
-# than moto's visibility timeout of 30 s.
-ROUND_SECONDS = 80
-MOST_ROUNDS = 40
-_numbers = itertools.count(1)
-
-
-@dataclass(frozen=True)
-class Expected:
-    """How the jobs of a scene end, by key, and what else must lie somewhere.
-
-    Args:
-        jobs: The final status by key; a rejected or uncertain job must also lie in the dead-letter queue.
-        charged: The keys whose effect happens; each exactly one downstream key.
-        dead: Texts that must be found in a body in the dead-letter queue, each with a note.
-        waiting: How many messages stay in the queue.
-    """
-
-    jobs: dict[str, str]
-    charged: set[str]
-    dead: tuple[str, ...] = ()
-    waiting: int = 0
-
-
-class Scene:
-    """A queue of its own in the world, the processes that work on it, and a provider that counts."""
-
-    def __init__(self, world: World, crash: Any = None) -> None:
-        """Make the queue and its dead-letter queue."""
-        self.world = world
-        self.number = next(_numbers)
-        self.seams = Seams(crash)
-        self.charges: Counter[str] = Counter()
-        self.renewed = threading.Event()
-        self.crashes = 0
-        self.settings = self._settings("")
-        self.process = self.seams.process(world.runtime, self.settings)
-        self.app: App | None = None
-        self.job_types: tuple[JobType[..., Any], ...] = ()
-        self.options: dict[str, Any] = {}
-        self.most = 10
-        self.context: object = "lambda"
-
-    def _settings(self, suffix: str) -> Settings:
-        made = queue_settings(
-            self.world.sqs, "default", queue=f"Scene{self.number}{suffix}", dlq=f"SceneDead{self.number}{suffix}"
-        )
-        return replace(self.world.settings, queues={"default": made}, concurrency=1)
-
-    def use_fifo(self) -> None:
-        """Work on a FIFO queue."""
-        self.settings = self._settings(".fifo")
-
-    def serve(self, *job_types: JobType[..., Any], **options: Any) -> None:
-        """Say what the processes serve, and start the first."""
-        self.job_types, self.options = job_types, options
-        self.start()
-
-    def start(self) -> App:
-        """Start a new process."""
-        clock = OneRenewalClock(self.world.clock) if self.context is None else None
-        self.process = self.seams.process(self.world.runtime, self.settings, clock)
-        self.app = self.world.app(*self.job_types, runtime=self.process, **self.options)
-        return self.app
-
-    def key(self, name: str = "k") -> str:
-        """Return a key that no other scene uses."""
-        return f"{name}-{self.number}"
-
-    def charge(self, ctx: Context) -> str:
-        """Have the effect: the provider charges once for one downstream key."""
-        name = ctx.idempotency_key_for("charge")
-        self.charges[f"{ctx.key}/{name}"] += 1
-        return name
-
-    def attempt(self, act: Callable[[App], object]) -> bool:
-        """Act; return whether the process lived through it. After a death a new process is started."""
-        assert self.app is not None
-        try:
-            act(self.app)
-        except SimulatedCrash:
-            self.crashes += 1
-            self.start()
-            return False
-        return True
-
-    def insist(self, act: Callable[[App], object]) -> None:
-        """Act as a caller that tries again when its process died."""
-        while not self.attempt(act):
-            pass
-
-    def poll(self) -> bool:
-        """Deliver once; return whether something was received. A death on the way counts as something."""
-        found = 0
-
-        def act(app: App) -> None:
-            nonlocal found
-            found = Poller.of(app).poll(most=self.most, context=self.context)
-
-        return not self.attempt(act) or found > 0 or self.process.dead
-
-    def until_quiet(self, rounds: int = MOST_ROUNDS) -> None:
-        """Deliver, and let time pass, until the queue is empty or the rounds are over."""
-        url = self.settings.queue("default").url
-        for _ in range(rounds):
-            if not peek(url):
-                return
-            if not self.poll():
-                self.world.clock.advance(ROUND_SECONDS)
-
-    def record(self, key: str, job_type: str | None = None) -> Record | None:
-        """Read a record, unwatched."""
-        name = job_type or self.job_types[0].storage_name
-        return self.world.runtime.store(OpenDeadline()).get(pk_of(name, key))
-
-    def check(self, expected: Expected) -> None:
-        """Assert the promises: one completion, one effect, no message lost, what was recorded not repeated."""
-        for key, status in expected.jobs.items():
-            record = self.record(key)
-            assert record is not None, f"{key} has no record"
-            assert record.status == status, f"{key} ended {record.status}: {record.error}"
-            landed = self.seams.landed[record.pk, "complete"]
-            assert landed == (status == "completed"), f"{key} was completed {landed} times"
-        charged = Counter(name.split("/")[0] for name in self.charges)
-        assert charged == Counter(expected.charged), f"distinct effects by key: {charged}"
-        repeated = sum(self.charges.values()) - len(self.charges)
-        assert repeated <= (1 if self._is_between_effect_and_record() else 0), f"raw calls: {self.charges}"
-        self._check_messages(expected)
-
-    def _is_between_effect_and_record(self) -> bool:
-        # A renewal runs beside the job, which may have had its effect; the other three end an attempt.
-        if self.seams.crash is None or not self.seams.crashed:
-            return False
-        point = self.seams.crash[0]
-        ends = point.method in {"complete", "release", "reject"} and point.when == "before"
-        return ends or point.method == "renew"
-
-    def _check_messages(self, expected: Expected) -> None:
-        queue = self.settings.queue("default")
-        assert len(peek(queue.url)) == expected.waiting, "messages in the queue"
-        dead = peek(queue.dlq_url)
-        notes = [json.loads(message.message_attributes["onceq"]["StringValue"]) for message in dead]
-        assert all(note["reason"] for note in notes)
-        bodies = [message.body for message in dead]
-        must = [key for key, status in expected.jobs.items() if status in {"rejected", "uncertain"}]
-        for text in (*must, *expected.dead):
-            assert any(text in body for body in bodies), f"{text} is not in the dead-letter queue: {bodies}"
-        if not must and not expected.dead:
-            assert not bodies, f"nothing was to be dead: {bodies}"
-
-
-def _once() -> Iterator[int]:
-    """Say yes the first time, and no from then on."""
-    return itertools.chain([1], itertools.repeat(0))
+    from kit.stage import Scene
+    from onceq.job_type import JobType
 
 
 def charging(scene: Scene, **options: Any) -> JobType[..., Any]:
@@ -225,7 +60,7 @@ def duplicate(scene: Scene) -> Expected:
 
 def retried(scene: Scene) -> Expected:
     """A job whose provider fails once before it charges."""
-    failures, key = _once(), scene.key()
+    failures, key = once(), scene.key()
 
     @job("charge")
     def charge(payload: dict[str, Any], ctx: Context) -> str:
@@ -241,7 +76,7 @@ def retried(scene: Scene) -> Expected:
 
 def snoozed(scene: Scene) -> Expected:
     """A job with a single attempt that asks once to run later."""
-    early, key = _once(), scene.key()
+    early, key = once(), scene.key()
 
     @job("charge", max_attempts=3)
     def charge(payload: dict[str, Any], ctx: Context) -> str:
@@ -298,7 +133,7 @@ def key_reuse(scene: Scene) -> Expected:
 
 def stale(scene: Scene) -> Expected:
     """A job whose first claimant dies before its effect, beside one that does not."""
-    deaths, keys = _once(), [scene.key("dies"), scene.key("good")]
+    deaths, keys = once(), [scene.key("dies"), scene.key("good")]
 
     @job("charge")
     def charge(payload: dict[str, Any], ctx: Context) -> str:
@@ -330,10 +165,10 @@ def held(scene: Scene) -> Expected:
     """An at-most-once job that fails after it began: it waits for a person."""
     key = scene.key()
 
-    def run(payload: dict[str, Any], ctx: Context) -> None:
+    @job("charge", semantics=Semantics.AT_MOST_ONCE)
+    def charge(payload: dict[str, Any], ctx: Context) -> None:
         raise ConnectionError
 
-    charge = JobType(run, "charge", semantics=Semantics.AT_MOST_ONCE)
     scene.serve(charge)
     scene.insist(lambda app: app.enqueue(charge, {}, key=key))
     scene.until_quiet()
@@ -344,10 +179,10 @@ def held_by_a_taker(scene: Scene) -> Expected:
     """An at-most-once job whose claimant dies: the next delivery leaves it to a person."""
     key = scene.key()
 
-    def run(payload: dict[str, Any], ctx: Context) -> None:
+    @job("charge", semantics=Semantics.AT_MOST_ONCE)
+    def charge(payload: dict[str, Any], ctx: Context) -> None:
         scene.process.kill()
 
-    charge = JobType(run, "charge", semantics=Semantics.AT_MOST_ONCE)
     scene.serve(charge)
     scene.insist(lambda app: app.enqueue(charge, {}, key=key))
     scene.until_quiet()
@@ -364,20 +199,26 @@ def not_json(scene: Scene) -> Expected:
 
 def renewed(scene: Scene) -> Expected:
     """A job outside Lambda, whose lease is renewed once while it runs."""
+    return running_on(scene, "renew")
+
+
+def running_on(scene: Scene, last: str, **options: Any) -> Expected:
+    """Run a job outside Lambda until that call of its renewal is through."""
     key = scene.key()
 
-    @job("charge")
+    @job("charge", **options)
     def charge(payload: dict[str, Any], ctx: Context) -> str:
-        # An attempt whose renewal died with its process waits for nothing: the event is set by any renewal.
+        # An attempt whose renewal died with its process waits for nothing.
         assert scene.renewed.wait(30)
         return scene.charge(ctx)
 
     def watch(method: str, when: When) -> None:
-        renewal = scene.seams.crash is not None and scene.seams.crash[0].method == "renew"
-        if method == "renew" and (when == "after" or renewal):
+        if method in STARTS and when == "after":
+            scene.world.clock.advance(1)  # a renewal comes later, so that it moves something
+        if (method, when) == (last, "after"):
             scene.renewed.set()
 
-    scene.seams.watch = watch
+    scene.seams.watch, scene.seams.on_death = watch, scene.renewed.set
     scene.context = None
     scene.serve(charge)
     scene.insist(lambda app: app.enqueue(charge, {}, key=key))
@@ -387,7 +228,7 @@ def renewed(scene: Scene) -> Expected:
 
 def given_back(scene: Scene) -> Expected:
     """A job whose time runs short while it is claimed: it is given back as never started."""
-    charge, key, short, context = charging(scene, max_attempts=3), scene.key(), _once(), FakeLambdaContext()
+    charge, key, short, context = charging(scene, max_attempts=3), scene.key(), once(), FakeLambdaContext()
 
     def watch(method: str, when: When) -> None:
         if method == "receive":
@@ -408,7 +249,7 @@ def ordered(scene: Scene) -> Expected:
 
     The order is asserted elsewhere: moto 5.2 delivers the rest of a group while its head is invisible.
     """
-    failures, keys = _once(), [scene.key("1st"), scene.key("2nd")]
+    failures, keys = once(), [scene.key("1st"), scene.key("2nd")]
 
     @job("charge")
     def charge(payload: dict[str, Any], ctx: Context) -> str:
@@ -462,7 +303,7 @@ def unknown(scene: Scene) -> Expected:
 
 def mixed(scene: Scene) -> Expected:
     """A batch of a good job, a rejected one, one that fails once, one that is not JSON, and a duplicate."""
-    failures = _once()
+    failures = once()
     good, bad, slow = scene.key("good"), scene.key("bad"), scene.key("slow")
 
     @job("charge")
@@ -482,14 +323,10 @@ def mixed(scene: Scene) -> Expected:
     return Expected({good: "completed", bad: "rejected", slow: "completed"}, {good, slow}, dead=("<order/>",))
 
 
-@dataclass(frozen=True)
-class Scenes:
-    """Every scene of this module, by name."""
+def scenes_in(names: Mapping[str, Any]) -> dict[str, Callable[[Scene], Expected]]:
+    """Return every scene among the names of a module: what takes a scene and nothing else, and returns its end."""
+    types = {"scene": "Scene", "return": "Expected"}
+    return {name: function for name, function in names.items() if getattr(function, "__annotations__", {}) == types}
 
-    by_name: dict[str, Callable[[Scene], Expected]] = field(
-        default_factory=lambda: {
-            name: function
-            for name, function in globals().items()
-            if callable(function) and getattr(function, "__annotations__", {}).get("return") == "Expected"
-        }
-    )
+
+SCENES = scenes_in(globals())

@@ -8,22 +8,34 @@ from __future__ import annotations
 import inspect
 import threading
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from onceq.dynamodb import DynamoDB
 from onceq.errors import Signal
+from onceq.locks import Locks
+from onceq.outbox import Outbox
 from onceq.queue import Queue
-from onceq.record import Record
+from onceq.record import Record, Status
 from onceq.runtime import Runtime
+from onceq.steps import open_steps
 from onceq.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from onceq.clock import Clock, Deadline
     from onceq.settings import Settings
 
 When = Literal["before", "after"]
+SEAMS: tuple[type[Any], ...] = (Store, Locks, Outbox, Queue)
+# Public methods that make no request: one returns the seam again, the other a write for a transaction.
+LOCAL = {(Queue, "within"), (Outbox, "staged")}
+# What goes past the tables, straight to DynamoDB: the sweep, which reads the claims table and keeps its place in it.
+DIRECT = ("GetItem", "PutItem", "Scan")
+STARTS = {"claim", "take_over"}
+ENDS = {"complete", "commit", "release", "give_back", "reject", "hold", "mark_stale", "resolve"}
 
 
 class SimulatedCrash(Signal):
@@ -44,18 +56,24 @@ class Point:
 
 
 def methods_of(seam: type) -> list[str]:
-    """Return the public methods that make requests: all but those that only return the seam again."""
+    """Return the public methods that make requests."""
     return [
         name
-        for name, function in inspect.getmembers(seam, inspect.isfunction)
-        if not name.startswith("_") and inspect.signature(function).return_annotation != seam.__name__
+        for name, _ in inspect.getmembers(seam, inspect.isfunction)
+        if not name.startswith("_") and (seam, name) not in LOCAL
     ]
 
 
+def calls_of_interest() -> list[tuple[str, str]]:
+    """Return every call that is watched, as seam and method."""
+    through = [(seam.__name__, name) for seam in SEAMS for name in methods_of(seam)]
+    return [*through, *((DynamoDB.__name__, operation) for operation in DIRECT)]
+
+
 def points() -> list[Point]:
-    """Return every point of both seams."""
+    """Return every point of all seams."""
     whens: tuple[When, ...] = ("before", "after")
-    return [Point(seam.__name__, name, when) for seam in (Store, Queue) for name in methods_of(seam) for when in whens]
+    return [Point(seam, method, when) for seam, method in calls_of_interest() for when in whens]
 
 
 @dataclass
@@ -65,18 +83,58 @@ class Seams:
     Args:
         crash: The point to die at, and at which call of that method in the whole run, from 1.
         watch: Told ``(method, when)`` of every call; it may wait, or raise `SimulatedCrash`.
+        on_death: Told that a process has died.
+        calls: How often each method was called.
+        completed: How often a job was completed, by its partition key.
+        cut_jobs: The jobs that were claimed and had not ended when a process died.
+        cut_steps: Those of them that had begun an at-most-once step, which had not ended.
     """
 
     crash: tuple[Point, int] | None = None
     watch: Callable[[str, When], object] = lambda _method, _when: None
+    on_death: Callable[[], object] = lambda: None
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    landed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    completed: Counter[str] = field(default_factory=Counter)
     crashed: bool = False
+    cut_jobs: set[str] = field(default_factory=set)
+    cut_steps: set[str] = field(default_factory=set)
+    _running: set[str] = field(default_factory=set)
+    _stepping: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def process(self, base: Runtime, settings: Settings | None = None, clock: Clock | None = None) -> Process:
         """Start a process: a runtime of its own that shares only the network clients."""
         return Process(self, base, settings or base.settings, clock or base.clock)
+
+    def count(self, seam: str, method: str) -> int:
+        """Count a call and return its number."""
+        with self._lock:
+            self.calls[seam, method] += 1
+            return self.calls[seam, method]
+
+    def note(self, method: str, answer: object) -> None:
+        """Write down what a call did to a record, if anything."""
+        if not isinstance(answer, Record) or method == "get":
+            return
+        with self._lock:
+            _put_in(self._running, answer.pk, method in STARTS or (answer.pk in self._running and method not in ENDS))
+            _put_in(self._stepping, answer.pk, answer.pk in self._running and bool(open_steps(answer.steps)))
+            self.completed[answer.pk] += answer.status is Status.COMPLETED
+            if method == "resolve":
+                # A person has looked: what was cut before is known now.
+                self.cut_jobs.discard(answer.pk)
+                self.cut_steps.discard(answer.pk)
+
+    def died(self) -> None:
+        """Write down what a death cut short."""
+        with self._lock:
+            self.cut_jobs |= self._running
+            self.cut_steps |= self._stepping
+        self.on_death()
+
+
+def _put_in(found: set[str], pk: str, belongs: bool) -> None:  # noqa: FBT001 - reads as an assignment
+    (found.add if belongs else found.discard)(pk)
 
 
 class Process(Runtime):
@@ -88,19 +146,28 @@ class Process(Runtime):
         self.dead = False
         self._seams = seams
         self._base = base
-        self._watched_store = self._watched(Store)
-        self._watched_queue = self._watched(Queue)
+        self._inside = threading.local()
+        self._classes = {seam: self._watched(seam) for seam in SEAMS}
 
     def store(self, deadline: Deadline) -> Store:
         """Return the watched claims table."""
-        inner = self._base.store(deadline)
-        store: Store = self._watched_store(inner.dynamodb, inner.table, deadline)
+        store: Store = self._table(Store, self.settings.claims_table, deadline)
         return store
+
+    def locks(self, deadline: Deadline) -> Locks:
+        """Return the watched locks."""
+        locks: Locks = self._table(Locks, self.settings.claims_table, deadline)
+        return locks
+
+    def outbox(self, deadline: Deadline) -> Outbox:
+        """Return the watched outbox table."""
+        outbox: Outbox = self._table(Outbox, self.settings.outbox_table, deadline)
+        return outbox
 
     def queue(self, deadline: Deadline) -> Queue:
         """Return the watched queue."""
         inner = self._base.queue(deadline)
-        queue: Queue = self._watched_queue(self.clock, self.tokens, deadline, client=inner._client)
+        queue: Queue = self._classes[Queue](self.clock, self.tokens, deadline, client=inner._client)
         return queue
 
     def loop(self) -> Any:
@@ -110,37 +177,75 @@ class Process(Runtime):
     def kill(self) -> None:
         """Die: the caller and every later call of this process get `SimulatedCrash`."""
         self.dead = True
+        self._seams.died()
         raise SimulatedCrash
+
+    def _table(self, seam: type[Any], table: str, deadline: Deadline) -> Any:
+        return self._classes[seam](_Direct(self, self._base.store(deadline).dynamodb), table, deadline)
 
     def _watched(self, seam: type[Any]) -> Any:
         return type(f"Watched{seam.__name__}", (seam,), {name: self._call(seam, name) for name in methods_of(seam)})
 
     def _call(self, seam: type[Any], method: str) -> Any:
         original = getattr(seam, method)
-        seams = self._seams
 
         def call(instance: Any, *arguments: Any, **named: Any) -> Any:
-            if self.dead:
-                raise SimulatedCrash
-            with seams._lock:
-                seams.calls[seam.__name__, method] += 1
-                number = seams.calls[seam.__name__, method]
-            seams.watch(method, "before")
-            self._die_at(Point(seam.__name__, method, "before"), number)
-            answer = original(instance, *arguments, **named)
-            if isinstance(answer, Record):
-                with seams._lock:
-                    seams.landed[answer.pk, method] += 1
-            seams.watch(method, "after")
-            self._die_at(Point(seam.__name__, method, "after"), number)
-            return answer
+            def act() -> Any:
+                with self._in_a_method():
+                    return original(instance, *arguments, **named)
+
+            return self._watch(seam.__name__, method, act)
 
         return call
+
+    @contextmanager
+    def _in_a_method(self) -> Iterator[None]:
+        before = getattr(self._inside, "a_method", False)
+        self._inside.a_method = True
+        try:
+            yield
+        finally:
+            self._inside.a_method = before
+
+    def _watch(self, seam: str, method: str, act: Callable[[], Any]) -> Any:
+        if self.dead:
+            raise SimulatedCrash
+        number = self._seams.count(seam, method)
+        self._seams.watch(method, "before")
+        self._die_at(Point(seam, method, "before"), number)
+        try:
+            answer = act()
+        except Exception:
+            self._die_at(Point(seam, method, "after"), number)  # refused, and nobody hears of it
+            raise
+        self._seams.note(method, answer)
+        self._seams.watch(method, "after")
+        self._die_at(Point(seam, method, "after"), number)
+        return answer
 
     def _die_at(self, point: Point, number: int) -> None:
         if self._seams.crash == (point, number):
             self._seams.crashed = True
             self.kill()
+
+
+@dataclass(frozen=True, slots=True)
+class _Direct:
+    """The seam to DynamoDB, watched where no table's method stands before it."""
+
+    process: Process
+    inner: DynamoDB
+
+    def call(self, operation: str, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+        """Send one request and return its response."""
+
+        def act() -> dict[str, Any]:
+            return self.inner.call(operation, request, deadline)
+
+        if getattr(self.process._inside, "a_method", False):
+            return act()
+        answer: dict[str, Any] = self.process._watch(DynamoDB.__name__, operation, act)
+        return answer
 
 
 class OneRenewalClock:

@@ -7,16 +7,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from kit.clock import CountingTokens
-from kit.world import TABLE, World, queue_settings
+from kit.world import furnished
 from onceq.client import make_client
-from onceq.runtime import Runtime
-from onceq.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kit.clock import FrozenClock
+    from kit.world import World
 
 
 @functools.cache
@@ -45,17 +43,4 @@ def open_world(clock: FrozenClock) -> Iterator[World]:
 
     serialise_moto()
     with mock_aws(), patch("onceq.dynamodb.make_client", _shared), patch("onceq.queue.make_client", _shared):
-        dynamodb, sqs = _boto3_client("dynamodb"), _boto3_client("sqs")
-        dynamodb.create_table(
-            TableName=TABLE,
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
-        queues = {
-            "default": queue_settings(sqs, "default", queue="JobsQueue", dlq="DeadLetterQueue"),
-            "ordered": queue_settings(sqs, "ordered", queue="Ordered.fifo", dlq="OrderedDead.fifo"),
-        }
-        settings = Settings(queues=queues, claims_table=TABLE)
-        tokens = CountingTokens(clock)
-        yield World(settings, clock, tokens, Runtime(settings, clock=clock, tokens=tokens), sqs, dynamodb)
+        yield furnished(_boto3_client("dynamodb"), _boto3_client("sqs"), clock)

@@ -1,4 +1,4 @@
-"""A world to run jobs in: tables and queues on locked moto, a clock, events collected, deliveries made by hand."""
+"""A world to run jobs in: tables and queues, a clock, events collected, deliveries made by hand."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kit.clock import CountingTokens
 from onceq import App
 from onceq.clock import OpenDeadline
 from onceq.message import seal
 from onceq.record import Record, pk_of
+from onceq.runtime import Runtime
 from onceq.settings import QueueSettings, Settings
 
 if TYPE_CHECKING:
-    from kit.clock import CountingTokens, FrozenClock
+    from kit.clock import FrozenClock
     from onceq.job_type import JobType
-    from onceq.runtime import Runtime
     from onceq.telemetry import Event
 
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
 TABLE = "ClaimsTable"
+OUTBOX_TABLE = "OutboxTable"
 
 
 def arn_of(name: str) -> str:
@@ -131,3 +133,44 @@ def queue_settings(sqs: Any, name: str, *, queue: str, dlq: str) -> QueueSetting
     dlq_url = sqs.create_queue(QueueName=dlq, Attributes=fifo)["QueueUrl"]
     url = sqs.create_queue(QueueName=queue, Attributes=fifo)["QueueUrl"]
     return QueueSettings(name, url, arn_of(queue), dlq_url)
+
+
+def create_table(dynamodb: Any, name: str, *, key: str = "pk") -> None:
+    """Create a table with a partition key of text, and nothing else."""
+    dynamodb.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+
+
+def create_outbox_table(dynamodb: Any, name: str) -> None:
+    """Create an outbox table with its sparse index of pending entries, as the template does."""
+    index = [{"AttributeName": "shard", "KeyType": "HASH"}, {"AttributeName": "next_at", "KeyType": "RANGE"}]
+    dynamodb.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+        AttributeDefinitions=[
+            {"AttributeName": "pk", "AttributeType": "S"},
+            {"AttributeName": "shard", "AttributeType": "S"},
+            {"AttributeName": "next_at", "AttributeType": "N"},
+        ],
+        GlobalSecondaryIndexes=[
+            {"IndexName": "pending", "KeySchema": index, "Projection": {"ProjectionType": "ALL"}},
+        ],
+        BillingMode="PAY_PER_REQUEST",
+    )
+
+
+def furnished(dynamodb: Any, sqs: Any, clock: FrozenClock) -> World:
+    """Create the tables and queues of a world and return it."""
+    create_table(dynamodb, TABLE)
+    create_outbox_table(dynamodb, OUTBOX_TABLE)
+    queues = {
+        "default": queue_settings(sqs, "default", queue="JobsQueue", dlq="DeadLetterQueue"),
+        "ordered": queue_settings(sqs, "ordered", queue="Ordered.fifo", dlq="OrderedDead.fifo"),
+    }
+    settings = Settings(queues=queues, claims_table=TABLE, outbox_table=OUTBOX_TABLE)
+    tokens = CountingTokens(clock)
+    return World(settings, clock, tokens, Runtime(settings, clock=clock, tokens=tokens), sqs, dynamodb)
