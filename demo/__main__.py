@@ -1,4 +1,4 @@
-"""`python -m demo`: the main job on an embedded moto, with duplicates, failures and killed workers."""
+"""`python -m demo`: the example jobs on an embedded moto, with duplicates, failures and killed workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rich.live import Live
 
 from demo import screen
 from demo.plan import LEAST_PAYMENTS
-from demo.run import Options, Progress, run
+from demo.progress import Progress
+from demo.run import Options, run
 from demo.workers import WorkersFail
 from onceq import OnceqError
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from demo.report import Report
 
 EPILOG = """
-exit codes: 0 every promise held; 1 a job was charged more or less than once, a message was lost, or the run did not
-show what it set out to show; 2 wrong usage; 130 or 143 stopped by a signal
+exit codes: 0 every promise held; 1 an effect happened more or less than once, a message was lost or stayed in the
+outbox, or the run did not show what it set out to show; 2 wrong usage; 130 or 143 stopped by a signal
 """
 # For stopping the workers and measuring, after the limit.
 CLOSING_SECONDS = 20
@@ -65,8 +66,9 @@ def _options(arguments: Sequence[str] | None) -> tuple[Options, bool]:
     parser.add_argument(
         "--careless",
         action="store_true",
-        help="run a job that gives the provider no idempotency key, to see the check fail",
+        help="run two jobs with a mistake: no idempotency key, no transaction; to see the check fail",
     )
+    parser.add_argument("--no-relay", action="store_false", dest="relay", help="start no relay, to see the check fail")
     given = vars(parser.parse_args(arguments))
     as_json = given.pop("json")
     options = Options(**given)
@@ -80,7 +82,7 @@ def _shown(options: Options, console: Console) -> Report:
         console.print(screen.title(options))
         return run(options)
     view = screen.Live(options)
-    starting = Progress(messages=0, story=["starting moto, the payment provider and the workers"])
+    starting = Progress(messages=0, story=["starting moto, the provider, the workers and the relay"])
     with Live(view(starting), console=console, transient=True, auto_refresh=False) as live:
         return run(options, lambda progress: live.update(view(progress), refresh=True))
 

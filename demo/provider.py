@@ -1,29 +1,32 @@
-"""A small payment and mail provider: a real HTTP server on 127.0.0.1, for the demo, the tests and `make dev`.
+"""The services that the example jobs call: a real HTTP server on 127.0.0.1, for the demo, the tests and `make dev`.
 
-``POST /charges`` and ``POST /mails`` do something once for an ``Idempotency-Key``, as Stripe does
-(https://docs.stripe.com/api/idempotent_requests). ``GET /stats`` tells what was called and what was done.
+``POST /charges``, ``/mails`` and ``/webhooks`` do something once for an ``Idempotency-Key``, as Stripe does
+(https://docs.stripe.com/api/idempotent_requests). ``POST /legacy`` speaks SOAP, knows no keys and executes every call.
+``GET /stats`` tells what was called and what was done.
 
 ======================================  ================================================================
 the first call with a key               executed; the answer is stored, a decline too
 the same key and body again             the stored answer, with ``Idempotent-Replayed: true``
 the same key, another body              422, nothing is done
 the same key, the first still executed  409, nothing is done
-no key                                  executed every time
+no key, and every call of ``/legacy``   executed every time
 ======================================  ================================================================
 
-How a call goes is chosen by its customer: ``customer_id`` of a charge, the part before the ``@`` of a mail's ``to``.
-What follows a ``-`` only tells customers apart, so ``cus_slow-7`` is slow.
+How a call goes is chosen by its customer: ``customer_id`` of a charge or a webhook, ``CustomerId`` of a booking, the
+part before the ``@`` of a mail's ``to``. What follows a ``-`` only tells customers apart, so ``cus_slow-7`` is slow.
 
 ================  ======================================================================================
 ``cus_flaky``     503 for the first two calls of an order, before anything is executed or stored
-``cus_slow``      executed after `SLOW_SECONDS`
+``cus_slow``      executed after `demo.ledger.SLOW_SECONDS`
 ``cus_declined``  402, nothing is charged
 ``cus_kill``      executed and stored; then, before the answer is sent, the process that called is killed
                   with SIGKILL, once for an order (only where the provider was told how: the demo does)
 any other         executed
 ================  ======================================================================================
 
-``python -m demo.provider --run -- COMMAND`` runs a command with PAYMENTS_URL and MAIL_URL set.
+``/legacy`` says the same with SOAP's faults: ``Server`` for a 503, ``Client`` for a 402.
+
+``python -m demo.provider --run -- COMMAND`` runs a command with the addresses in its environment (`VARIABLES`).
 """
 
 from __future__ import annotations
@@ -36,142 +39,25 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
 
 import psutil
+
+from demo.ledger import FIELDS, LEGACY, Answer, Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import FrameType, TracebackType
     from typing import Self
 
-SLOW_SECONDS = 0.6
-FAILURES = 2
+# Where the example jobs look for the addresses of what they call; here it is one.
+VARIABLES = ("PAYMENTS_URL", "MAIL_URL", "WEBHOOK_URL", "LEGACY_URL")
 LARGEST_BODY = 65_536
-# What names the order in a body, and what is done, by path.
-KINDS = {"/charges": ("order_id", "customer_id"), "/mails": ("subject", "to")}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a call is answered with."""
-
-    status: int
-    body: dict[str, Any]
-    replayed: bool = False
-
-
-@dataclass(slots=True)
-class _Call:
-    """The first call with a key; ``answer`` is ``None`` while it is executed."""
-
-    body: dict[str, Any]
-    answer: Answer | None = None
-
-
-@dataclass(slots=True)
-class _Order:
-    """What happened for one order; ``calls`` and ``done`` are counted by key."""
-
-    calls: Counter[str] = field(default_factory=Counter)
-    done: Counter[str] = field(default_factory=Counter)
-    refused: int = 0
-    killed: bool = False
-
-    def summary(self) -> dict[str, Any]:
-        """Return the counts as JSON values."""
-        by_key = {key: {"calls": calls, "done": self.done[key]} for key, calls in self.calls.items()}
-        return {"calls": self.calls.total(), "done": self.done.total(), "by_key": by_key}
-
-
-class Ledger:
-    """What was called and what was done. It knows no HTTP; its methods may be called by several threads at once."""
-
-    def __init__(
-        self, *, kill: Callable[[int], int | None] = lambda _port: None, pause: Callable[[float], object]
-    ) -> None:
-        """Start empty.
-
-        Args:
-            kill: Kills the process that calls from that TCP port and returns its id, or ``None`` if it found none.
-            pause: Waits that many seconds.
-        """
-        self._kill = kill
-        self._pause = pause
-        self._lock = threading.Lock()
-        self._calls: dict[tuple[str, str], _Call] = {}
-        self._orders: dict[str, dict[str, _Order]] = {path: {} for path in KINDS}
-        self._kills: list[dict[str, Any]] = []
-
-    def call(self, path: str, key: str, body: dict[str, Any], *, port: int = 0) -> Answer | None:
-        """Answer a call.
-
-        Args:
-            path: ``/charges`` or ``/mails``.
-            key: The idempotency key, or ``""``.
-            body: The body.
-            port: The caller's TCP port.
-
-        Returns:
-            The answer, or ``None`` where the caller was killed and nobody waits for one.
-        """
-        order_field, customer_field = KINDS[path]
-        order_id, customer = str(body.get(order_field, "")), str(body.get(customer_field, ""))
-        behaviour = customer.partition("@")[0].partition("-")[0]
-        with self._lock:
-            order = self._orders[path].setdefault(order_id, _Order())
-            order.calls[key] += 1
-            if behaviour == "cus_flaky" and order.refused < FAILURES:
-                order.refused += 1
-                return Answer(503, {"error": "unavailable", "message": "try again"})
-            first = self._calls.get((path, key)) if key else None
-            if first is not None:
-                return _again(first, body)
-            call = _Call(body)
-            if key:
-                self._calls[path, key] = call
-        if behaviour == "cus_slow":
-            self._pause(SLOW_SECONDS)
-        with self._lock:
-            call.answer = self._execute(path, key, order, behaviour)
-            must_kill = behaviour == "cus_kill" and not order.killed
-            order.killed = order.killed or must_kill
-        pid = self._kill(port) if must_kill else None
-        if pid is None:
-            return call.answer
-        with self._lock:
-            self._kills.append({"order_id": order_id, "pid": pid})
-        return None
-
-    def stats(self) -> dict[str, Any]:
-        """Return what happened, as JSON values."""
-        with self._lock:
-            summary: dict[str, Any] = {"kills": [dict(kill) for kill in self._kills]}
-            for path, orders in self._orders.items():
-                summary[path.strip("/")] = {
-                    "calls": sum(order.calls.total() for order in orders.values()),
-                    "done": sum(order.done.total() for order in orders.values()),
-                    "orders": {order_id: order.summary() for order_id, order in orders.items()},
-                }
-            return summary
-
-    def _execute(self, path: str, key: str, order: _Order, behaviour: str) -> Answer:
-        if behaviour == "cus_declined":
-            return Answer(402, {"error": "card_declined", "message": "the card was declined"})
-        order.done[key] += 1
-        number = sum(each.done.total() for each in self._orders[path].values())
-        return Answer(201, {"id": f"{'ch' if path == '/charges' else 'mail'}_{number}"})
-
-
-def _again(first: _Call, body: dict[str, Any]) -> Answer:
-    if first.body != body:
-        return Answer(422, {"error": "idempotency_error", "message": "the key was used with another body"})
-    if first.answer is None:
-        return Answer(409, {"error": "idempotency_key_in_use", "message": "the first call is still executed"})
-    return Answer(first.answer.status, first.answer.body, replayed=True)
+SOAP = "http://schemas.xmlsoap.org/soap/envelope/"
+NOWHERE = Answer(404, {"error": "not_found", "message": f"there are /stats, {', '.join(FIELDS)}"})
 
 
 class Provider:
@@ -250,41 +136,40 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        if self.path == "/stats":
-            self._send(Answer(200, self.server.ledger.stats()))
-        else:
-            self._send(Answer(404, {"error": "not_found", "message": "there are /stats, /charges and /mails"}))
+        self._send_json(Answer(200, self.server.ledger.stats()) if self.path == "/stats" else NOWHERE)
 
     def do_POST(self) -> None:
-        body = self._body()
-        if self.path not in KINDS:
-            self._send(Answer(404, {"error": "not_found", "message": "there are /stats, /charges and /mails"}))
-        elif body is None:
-            self._send(Answer(400, {"error": "bad_request", "message": "send a JSON object"}))
-        else:
-            key = self.headers.get("Idempotency-Key", "").strip()
-            answer = self.server.ledger.call(self.path, key, body, port=self.client_address[1])
+        data, ledger = self._data(), self.server.ledger
+        if self.path not in FIELDS:
+            self._send_json(NOWHERE)
+        elif self.path == LEGACY:
+            fields = None if data is None else _soap_fields(data)
+            wrong = Answer(400, {"error": "bad_request", "message": "send a SOAP envelope"})
+            answer = wrong if fields is None else ledger.call(LEGACY, "", fields, port=self.client_address[1])
             if answer is not None:
-                self._send(answer)
+                self._send(*_soap(answer), content_type="text/xml; charset=utf-8")
+        else:
+            body = None if data is None else _json_object(data)
+            wrong = Answer(400, {"error": "bad_request", "message": "send a JSON object"})
+            key = self.headers.get("Idempotency-Key", "").strip()
+            answer = wrong if body is None else ledger.call(self.path, key, body, port=self.client_address[1])
+            if answer is not None:
+                self._send_json(answer)
 
-    def _body(self) -> dict[str, Any] | None:
+    def _data(self) -> bytes | None:
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or int(length) > LARGEST_BODY:
-            return None
-        try:
-            value = json.loads(self.rfile.read(int(length)))
-        except ValueError:
-            return None
-        return value if isinstance(value, dict) else None
+        return self.rfile.read(int(length)) if length.isdigit() and int(length) <= LARGEST_BODY else None
 
-    def _send(self, answer: Answer) -> None:
-        data = json.dumps(answer.body).encode()
+    def _send_json(self, answer: Answer) -> None:
+        replayed = {"Idempotent-Replayed": "true"} if answer.replayed else {}
+        self._send(answer.status, json.dumps(answer.body), content_type="application/json", **replayed)
+
+    def _send(self, status: int, text: str, *, content_type: str, **headers: str) -> None:
+        data = text.encode()
         try:
-            self.send_response(answer.status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            if answer.replayed:
-                self.send_header("Idempotent-Replayed", "true")
+            self.send_response(status)
+            for name, value in {"Content-Type": content_type, "Content-Length": str(len(data)), **headers}.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(data)
         except ConnectionError:
@@ -292,6 +177,39 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
         """Say nothing: `/stats` tells what happened."""
+
+
+def _json_object(data: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _soap_fields(data: bytes) -> dict[str, Any] | None:
+    """Return the fields of the operation in a SOAP envelope."""
+    try:
+        operation = ET.fromstring(data).find(f"{{{SOAP}}}Body/*")  # noqa: S314 - from our own workers
+    except ET.ParseError:
+        return None
+    if operation is None:
+        return None
+    return {field.tag.rpartition("}")[2]: field.text or "" for field in operation}
+
+
+def _soap(answer: Answer) -> tuple[int, str]:
+    """Return status and text of an answer in SOAP 1.1, whose faults all come with 500."""
+    if answer.status == HTTPStatus.CREATED:
+        status, booking = HTTPStatus.OK, f"<BookingId>{answer.body['id']}</BookingId>"
+        inner = f'<BookOrderResponse xmlns="urn:example:orders">{booking}</BookOrderResponse>'
+    else:
+        status, code = HTTPStatus.INTERNAL_SERVER_ERROR, "Client"
+        if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
+            code = "Server"
+        fault = f"<faultcode>soap:{code}</faultcode><faultstring>{answer.body['message']}</faultstring>"
+        inner = f"<soap:Fault>{fault}</soap:Fault>"
+    return status, f'<soap:Envelope xmlns:soap="{SOAP}"><soap:Body>{inner}</soap:Body></soap:Envelope>'
 
 
 def run(command: Sequence[str], *, port: int = 0) -> int:
@@ -306,7 +224,7 @@ def run(command: Sequence[str], *, port: int = 0) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, forward)
     with Provider(port=port) as provider:
-        environment = os.environ | {"PAYMENTS_URL": provider.url, "MAIL_URL": provider.url}
+        environment = os.environ | dict.fromkeys(VARIABLES, provider.url)
         # A group of its own: a terminal sends Ctrl-C to the whole group, and the command would get it twice.
         child = subprocess.Popen(command, env=environment, process_group=0)
         code = child.wait()
@@ -315,9 +233,11 @@ def run(command: Sequence[str], *, port: int = 0) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until interrupted, or run a command beside the provider."""
-    parser = argparse.ArgumentParser(prog="python -m demo.provider", description="A small payment and mail provider.")
+    parser = argparse.ArgumentParser(
+        prog="python -m demo.provider", description="The services that the example jobs call."
+    )
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: a free one)")
-    parser.add_argument("--run", action="store_true", help="run COMMAND with PAYMENTS_URL and MAIL_URL set")
+    parser.add_argument("--run", action="store_true", help="run COMMAND with the addresses in its environment")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     options = parser.parse_args(arguments)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
@@ -326,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.run:
         return run(command, port=options.port)
     with Provider(port=options.port) as provider:
-        print(f"PAYMENTS_URL={provider.url}\nMAIL_URL={provider.url}", flush=True)
+        print("\n".join(f"{variable}={provider.url}" for variable in VARIABLES), flush=True)
         try:
             threading.Event().wait()
         except KeyboardInterrupt:

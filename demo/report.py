@@ -1,75 +1,23 @@
-"""What the demo measured, and what must hold.
+"""What the demo measured: figures, each counted from what was seen, and the verdict of `demo.checks`.
 
-Nothing here is taken from the plan but what was sent and which payments are to be charged. Everything else was seen:
-charges and calls by the provider, attempts and ends in the claims table, reasons on the messages in the dead-letter
-queue, the rest in the telemetry events of the workers.
+Nothing here is taken from the plan but what was sent, what stood on the shelf and which payments are to be charged.
+Charges, mails, events and bookings are counted by the provider, attempts and ends in the claims table, messages in the
+outbox table and the dead-letter queue, the rest in the events of workers and relay.
 """
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceq.codec import fingerprint
-from onceq.record import Record, Status
+from demo.checks import broken, not_shown
+from demo.deaths import Moment
+from onceq.outbox import Delivery
+from onceq.record import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-# A problem of many jobs is told with the first few of them.
-NAMED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """One message that the producer sent; ``key`` is ``None`` where it was sent raw."""
-
-    key: str | None
-    content: str
-
-    @classmethod
-    def payment(cls, key: str, payload: Mapping[str, Any]) -> Sent:
-        """Name a payment's message by its key and its payload's fingerprint, as the claim does."""
-        return cls(key, fingerprint(payload))
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """One message in the dead-letter queue, and why it is there."""
-
-    sent: Sent
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What was observed.
-
-    Args:
-        sent: Every message that was sent.
-        unsent: How many were planned beside those.
-        to_charge: Whether a job is to be charged in the end, by its key.
-        records: The claims table at the end.
-        dead_letters: The dead-letter queue at the end.
-        left: Messages still in the queue at the end.
-        charges: What the provider tells: its stats.
-        events: The workers' telemetry events.
-        exits: Exit codes of workers that ended before they were told to.
-        seconds: How long it took.
-    """
-
-    sent: Sequence[Sent]
-    unsent: int
-    to_charge: Mapping[str, bool]
-    records: Sequence[Record]
-    dead_letters: Sequence[DeadLetter]
-    left: int
-    charges: Mapping[str, Any]
-    events: Sequence[Mapping[str, Any]]
-    exits: Sequence[int]
-    seconds: float
+    from demo.seen import Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,131 +36,138 @@ class Report:
     retries: int
     deferred: int
     kills: int
+    kills_by_moment: dict[str, int]
     takeovers: int
+    steps_replayed: int
     claims_lost: int
     rejected: int
     rejected_by_reason: dict[str, int]
     refused: int
     refused_by_reason: dict[str, int]
+    uncertain: int
     dead_lettered: int
+    lost: int
+    left_in_queue: int
     raw_calls: int
     charges: int
     charges_per_job: dict[str, int]
     jobs_charged_once: int
     jobs_charged_twice: int
     jobs_not_charged: int
-    lost: int
-    left_in_queue: int
+    outbox_sent: int
+    outbox_sent_by_relay: int
+    outbox_sent_again: int
+    outbox_pending: int
+    receipts: int
+    receipts_missing: int
+    receipts_twice: int
+    webhooks: int
+    webhooks_missing: int
+    webhooks_twice: int
+    stock_reserved: int
+    stock_reserved_twice: int
+    stock_below_zero: int
+    legacy_called: int
+    legacy_called_twice: int
+    nightly_triggers: int
+    nightly_runs: int
 
     @classmethod
     def of(cls, seen: Seen) -> Report:
         """Count, and check what must hold."""
-        names = Counter(event["name"] for event in seen.events)
-        stale = sum(
-            event["name"] == "job.taken_over" and event["previous_status"] == Status.PROCESSING for event in seen.events
-        )
-        orders = seen.charges["orders"]
-        charges = {key: orders.get(key, {"done": 0})["done"] for key in seen.to_charge}
-        ended = Counter(record.status for record in seen.records)
-        refused = Counter(letter.reason for letter in seen.dead_letters if _is_refused(letter, seen.records))
-        lost = lost_messages(seen)
-        figures: dict[str, Any] = {
-            "seconds": round(seen.seconds, 1),
-            "jobs": len(seen.records),
-            "messages": len(seen.sent),
-            "deliveries": sum(event["records"] for event in seen.events if event["name"] == "batch.delivered"),
-            "attempts": sum(record.attempts for record in seen.records),
-            "completed": ended[Status.COMPLETED],
-            "replays": names["job.replayed"],
-            "retries": names["job.retried"],
-            "deferred": names["job.deferred"],
-            "kills": len(seen.charges["kills"]),
-            "takeovers": stale,
-            "claims_lost": names["claim.lost"],
-            "rejected": ended[Status.REJECTED],
-            "rejected_by_reason": dict(
-                Counter(record.error or "" for record in seen.records if record.status is Status.REJECTED)
-            ),
-            "refused": refused.total(),
-            "refused_by_reason": dict(refused),
-            "dead_lettered": len(seen.dead_letters),
-            "raw_calls": seen.charges["calls"],
-            "charges": seen.charges["done"],
-            "charges_per_job": {str(number): jobs for number, jobs in sorted(Counter(charges.values()).items())},
-            "jobs_charged_once": sum(number == 1 for number in charges.values()),
-            "jobs_charged_twice": sum(number > 1 for number in charges.values()),
-            "jobs_not_charged": sum(number == 0 for number in charges.values()),
-            "lost": max(0, len(lost) - seen.left),
-            "left_in_queue": seen.left,
-        }
-        problems = _broken(seen, charges, figures) + _not_shown(figures)
-        return cls(ok=not problems, problems=problems, **figures)
+        figures = {**_consumed(seen), **_ended(seen), **_charged(seen), **_outbox(seen), **_effects(seen)}
+        problems = broken(seen, figures) + not_shown(seen, figures)
+        return cls(ok=not problems, problems=problems, seconds=round(seen.seconds, 1), **figures)
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON values."""
         return asdict(self)
 
 
-def lost_messages(seen: Seen) -> list[Sent]:
-    """Return the messages whose job is not completed and that are not in the dead-letter queue.
-
-    A message that is still in the queue is among them: the caller knows how many those are.
-    """
-    completed = {
-        Sent(record.idempotency_key, record.payload_fingerprint or "")
-        for record in seen.records
-        if record.status is Status.COMPLETED
+def _consumed(seen: Seen) -> dict[str, Any]:
+    names = seen.names
+    moments = Counter(dict.fromkeys(Moment, 0))
+    moments[Moment.CALLED] += len(seen.stats["kills"])
+    moments.update(Moment(event["moment"]) for event in seen.events if event["name"] == "process.killed")
+    stale = sum(
+        event["name"] == "job.taken_over" and event["previous_status"] == Status.PROCESSING for event in seen.events
+    )
+    return {
+        "jobs": len(seen.records),
+        "messages": len(seen.sent),
+        "deliveries": sum(event["records"] for event in seen.events if event["name"] == "batch.delivered"),
+        "attempts": sum(record.attempts for record in seen.records),
+        "replays": names["job.replayed"],
+        "retries": names["job.retried"],
+        "deferred": names["job.deferred"],
+        "kills": moments.total(),
+        "kills_by_moment": {str(moment): number for moment, number in moments.items()},
+        "takeovers": stale,
+        "steps_replayed": names["step.replayed"],
+        "claims_lost": names["claim.lost"],
     }
-    copies = Counter(letter.sent for letter in seen.dead_letters)
-    missing = Counter(message for message in seen.sent if message not in completed) - copies
-    return list(missing.elements())
 
 
-def _is_refused(letter: DeadLetter, records: Sequence[Record]) -> bool:
-    rejected = {record.idempotency_key for record in records if record.status is Status.REJECTED}
-    return letter.sent.key not in rejected
-
-
-def _broken(seen: Seen, charges: Mapping[str, int], figures: Mapping[str, Any]) -> list[str]:
-    """Say what was promised and does not hold."""
-    status = {record.idempotency_key: record.status for record in seen.records}
-    wanted = {key: Status.COMPLETED if charged else Status.REJECTED for key, charged in seen.to_charge.items()}
-    found = {
-        "charged more than once": [key for key, number in charges.items() if number > 1],
-        "not charged, and should be": [key for key, number in charges.items() if number < seen.to_charge[key]],
-        "charged, and should not be": [key for key, number in charges.items() if number and not seen.to_charge[key]],
-        "charged for an order that nobody enqueued": [key for key in seen.charges["orders"] if key not in charges],
-        "not ended as it should": [
-            f"{key} ({status.get(key, 'no record')})" for key, end in wanted.items() if status.get(key) != end
-        ],
+def _ended(seen: Seen) -> dict[str, Any]:
+    ended = Counter(record.status for record in seen.records)
+    rejected = Counter(record.error or "" for record in seen.records if record.status is Status.REJECTED)
+    for_good = (Status.REJECTED, Status.UNCERTAIN)
+    refused = Counter(
+        letter.reason
+        for letter in seen.dead_letters
+        if seen.status(letter.sent.job_type, letter.sent.key) not in for_good
+    )
+    return {
+        "completed": ended[Status.COMPLETED],
+        "rejected": ended[Status.REJECTED],
+        "rejected_by_reason": dict(rejected),
+        "refused": refused.total(),
+        "refused_by_reason": dict(refused),
+        "uncertain": ended[Status.UNCERTAIN],
+        "dead_lettered": len(seen.dead_letters),
+        "lost": max(0, len(seen.lost) - seen.left),
+        "left_in_queue": seen.left,
     }
-    problems = [_named(what, keys) for what, keys in found.items() if keys]
-    if figures["lost"]:
-        problems.append(_named("lost", [message.key or message.content for message in lost_messages(seen)]))
-    if seen.unsent:
-        problems.append(f"{seen.unsent} messages were still to be sent when the time was over (--limit)")
-    if seen.left:
-        problems.append(f"{seen.left} messages were still in the queue when the time was over (--limit)")
-    for code, number in sorted(Counter(seen.exits).items()):
-        if code != -signal.SIGKILL:
-            problems.append(f"{number} workers ended by themselves with exit code {code}")
-    return problems
 
 
-def _not_shown(figures: Mapping[str, Any]) -> list[str]:
-    """Say what the demo set out to show and did not."""
-    shown = {
-        "no worker was killed between a charge and its completion": figures["kills"],
-        "no job was taken over from a killed worker": figures["takeovers"],
-        "no duplicate was answered from the stored result": figures["replays"],
-        "no failed job ran again": figures["retries"],
-        "no job was rejected": figures["rejected"],
-        "no message was refused": figures["refused"],
-        "nothing was dead-lettered": figures["dead_lettered"],
+def _charged(seen: Seen) -> dict[str, Any]:
+    done = seen.done("charges")
+    charges = [done.get(order_id, 0) for order_id in seen.plan.kinds]
+    return {
+        "raw_calls": seen.stats["charges"]["calls"],
+        "charges": seen.stats["charges"]["done"],
+        "charges_per_job": {str(number): jobs for number, jobs in sorted(Counter(charges).items())},
+        "jobs_charged_once": sum(number == 1 for number in charges),
+        "jobs_charged_twice": sum(number > 1 for number in charges),
+        "jobs_not_charged": sum(number == 0 for number in charges),
     }
-    return [f"not shown: {what}" for what, number in shown.items() if not number]
 
 
-def _named(what: str, keys: Sequence[str]) -> str:
-    more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
-    return f"{what}: {', '.join(keys[:NAMED])}{more}"
+def _outbox(seen: Seen) -> dict[str, Any]:
+    sendings = [event for event in seen.events if event["name"] == "outbox.sent"]
+    return {
+        "outbox_sent": sum(entry.status == Delivery.SENT for entry in seen.outbox),
+        "outbox_sent_by_relay": len({event["entry"] for event in sendings if event["who"] == "relay"}),
+        "outbox_sent_again": len(sendings) - len({event["entry"] for event in sendings}),
+        "outbox_pending": sum(entry.status == Delivery.PENDING for entry in seen.outbox),
+    }
+
+
+def _effects(seen: Seen) -> dict[str, Any]:
+    mails, webhooks, legacy = seen.done("mails"), seen.done("webhooks"), seen.done("legacy")
+    taken, reserved = seen.units_taken(), seen.units_reserved()
+    return {
+        "receipts": sum(mails.values()),
+        "receipts_missing": len(seen.receipts_missing()),
+        "receipts_twice": sum(number > 1 for number in mails.values()),
+        "webhooks": sum(webhooks.values()),
+        "webhooks_missing": sum(webhooks.get(event_id, 0) == 0 for event_id in seen.plan.webhooks),
+        "webhooks_twice": sum(number > 1 for number in webhooks.values()),
+        "stock_reserved": reserved.total(),
+        "stock_reserved_twice": sum(max(0, number - reserved[sku]) for sku, number in taken.items()),
+        "stock_below_zero": sum(number < 0 for number in seen.stock.values()),
+        "legacy_called": sum(legacy.values()),
+        "legacy_called_twice": sum(number > 1 for number in legacy.values()),
+        "nightly_triggers": sum(message.job_type == "nightly_report" for message in seen.sent),
+        "nightly_runs": len(seen.completed("nightly_report")),
+    }

@@ -1,4 +1,4 @@
-"""One run of the demo: everything started, everything enqueued, consumed until the queue is empty, then measured."""
+"""One run of the demo: everything started, everything enqueued, consumed until nothing is left, then measured."""
 
 from __future__ import annotations
 
@@ -7,29 +7,36 @@ import os
 import sys
 import tempfile
 import time
-from collections import Counter
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from demo.plan import Plan, make_plan
+from demo.deaths import DEATHS_FOLDER, give_orders
+from demo.events import EVENTS_FILE, EventLog
+from demo.plan import Message, Plan, make_plan
+from demo.progress import Progress
 from demo.provider import Provider
-from demo.report import DeadLetter, Report, Seen, Sent
-from demo.worker import CARELESS, EVENTS_FILE
+from demo.report import Report
+from demo.seen import DeadLetter, Seen, Sent
+from demo.worker import CARELESSLY
 from demo.workers import Workers
 from jobs.payments import Payment, process_payment
+from jobs.stock import Reservation, reserve_stock
+from jobs.webhooks import Webhook, deliver_webhook
 from onceq import App, Entry, Settings
 from onceq.clock import OpenDeadline, SystemClock, TokenFactory
+from onceq.dynamodb import DynamoDB
 from onceq.local import AWS_VARIABLES, MotoServer, child_environment
 from onceq.message import ATTRIBUTE
 from onceq.models import claims_table, records
+from onceq.outbox import INDEX, OutboxEntry
 from onceq.queue import Queue
 from onceq.resources import create_resources
 from onceq.template import function_environment, load_template
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from onceq.resources import Resources
 
@@ -43,12 +50,15 @@ LOOK_SECONDS = 0.2
 AHEAD = 40
 PART = 20
 LOOKS_WHEN_EMPTY = 2
+# Where nothing but the outbox is left, and it stays as it is for so long, no relay is at work.
+LONGEST_WAIT_SECONDS = 12.0
+SCHEDULED_AT = "2026-11-30T02:00:00Z"
+SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
 COUNTS = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
-LAST_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,45 +68,9 @@ class Options:
     payments: int = 240
     workers: int = 4
     seed: int = 1
-    limit: float = 55.0
+    limit: float = 90.0
     careless: bool = False
-
-
-@dataclass(slots=True)
-class Progress:
-    """How a run stands; `story` holds the last lines of what is worth telling."""
-
-    messages: int
-    sent: int = 0
-    left: int = 0
-    workers: int = 0
-    kills: int = 0
-    names: Counter[str] = field(default_factory=Counter)
-    story: list[str] = field(default_factory=list)
-
-    def tell(self, line: str) -> None:
-        """Add a line to the story."""
-        self.story = [*self.story, line][-LAST_LINES:]
-
-
-@dataclass(slots=True)
-class EventLog:
-    """The workers' events, read from their file as they come."""
-
-    path: Path
-    events: list[dict[str, Any]] = field(default_factory=list)
-    _offset: int = 0
-
-    def read(self) -> list[dict[str, Any]]:
-        """Return the events that are new."""
-        with self.path.open("rb") as file:
-            file.seek(self._offset)
-            data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]  # the last line may still be under way
-        self._offset += len(whole)
-        new = [json.loads(line) for line in whole.splitlines()]
-        self.events += new
-        return new
+    relay: bool = True
 
 
 def run(options: Options, show: Callable[[Progress], object] = lambda _progress: None) -> Report:
@@ -118,27 +92,34 @@ def run(options: Options, show: Callable[[Progress], object] = lambda _progress:
             del os.environ[name]
         server = stack.enter_context(MotoServer())
         os.environ.update(AWS_VARIABLES, AWS_ENDPOINT_URL=server.endpoint)
-        workers: list[Workers] = []
-        provider = stack.enter_context(Provider(workers=lambda: [pid for each in workers for pid in each.pids]))
+        killable: list[Workers] = []
+        provider = stack.enter_context(Provider(workers=lambda: [pid for each in killable for pid in each.pids]))
         world = World.make(provider, server.endpoint, folder)
-        workers.append(stack.enter_context(world.workers(options.workers, careless=options.careless)))
-        plan = make_plan(options.payments, options.seed)
-        sent = world.process(plan, workers[0], until=started + options.limit, show=show)
-        workers[0].stop()
-        return world.report(plan, sent, workers[0].exits, time.monotonic() - started)
+        plan = make_plan(options.payments, options.seed, world.nightly)
+        processes = [stack.enter_context(world.workers(options.workers, careless=options.careless))]
+        killable.append(processes[0])
+        if options.relay:
+            processes.append(stack.enter_context(world.relay()))
+        sent = world.process(plan, *processes, until=started + options.limit, show=show)
+        for each in processes:
+            each.stop()
+        exits = [code for each in processes for code in each.exits]
+        return world.report(plan, sent, exits, time.monotonic() - started)
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The queue, the claims table and the provider of one run."""
+    """The queue, the tables and the provider of one run."""
 
     provider: Provider
     resources: Resources
-    environment: dict[str, str]
+    environments: dict[str, dict[str, str]]
     endpoint: str
     queue: Queue
+    dynamodb: DynamoDB
     log: EventLog
     folder: Path
+    nightly: str
 
     @classmethod
     def make(cls, provider: Provider, endpoint: str, folder: Path) -> World:
@@ -151,59 +132,104 @@ class World:
             "EndpointUrl": endpoint,
             "PaymentsUrl": provider.url,
             "MailUrl": provider.url,
+            "WebhookUrl": provider.url,
+            "LegacyUrl": provider.url,
         }
         resources = create_resources(template, parameters=parameters)
-        environment = function_environment(template, resources, shell={})
-        clock = SystemClock()
+        environments = {
+            name: function_environment(template, resources, function=f"{name}Function", shell={})
+            for name in ("Consumer", "Relay")
+        }
         events = folder / "events.jsonl"
         events.touch()
-        queue = Queue(clock, TokenFactory(clock), OpenDeadline(), connections=2)
-        return cls(provider, resources, environment, endpoint, queue, EventLog(events), folder)
+        (folder / "deaths").mkdir()
+        clock = SystemClock()
+        tokens = TokenFactory(clock)
+        return cls(
+            provider=provider,
+            resources=resources,
+            environments=environments,
+            endpoint=endpoint,
+            queue=Queue(clock, tokens, OpenDeadline(), connections=2),
+            dynamodb=DynamoDB(clock, tokens, connections=2),
+            log=EventLog(events),
+            folder=folder,
+            nightly=_nightly(template),
+        )
 
     def workers(self, count: int, *, careless: bool) -> Workers:
         """Return that many worker processes."""
-        inherited = {**os.environ, **self.environment, EVENTS_FILE: str(self.log.path)}
+        return self._processes("Consumer", "demo.worker", *([CARELESSLY] if careless else []), count=count)
+
+    def relay(self) -> Workers:
+        """Return the relay's process."""
+        return self._processes("Relay", "demo.relay", count=1)
+
+    def _processes(self, function: str, module: str, *arguments: str, count: int) -> Workers:
+        own = {EVENTS_FILE: str(self.log.path), DEATHS_FOLDER: str(self.folder / "deaths")}
+        inherited = {**os.environ, **self.environments[function], **own}
         inherited["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-        command = [sys.executable, "-m", "demo.worker", *([CARELESS] if careless else [])]
-        log = self.folder / "workers.log"
+        command = [sys.executable, "-m", module, *arguments]
+        log = self.folder / f"{module}.log"
         return Workers(command, count=count, environment=child_environment(inherited), log=log)
 
-    def enqueue(self, app: App, messages: Sequence[Payment | str]) -> list[Sent]:
-        """Send payments through the producer, and as they are the bodies that it would refuse."""
-        payments = [message for message in messages if isinstance(message, Payment)]
-        enqueued = app.enqueue_many(Entry(process_payment, payment, key=payment.order_id) for payment in payments)
-        sent = [Sent.payment(key, asdict(payment)) for payment, (key, _) in zip(payments, enqueued, strict=True)]
+    def prepare(self, plan: Plan) -> None:
+        """Fill the shelf, and give the workers their orders to die."""
+        for sku, pieces in plan.shelf.items():
+            item = {"sku": {"S": sku}, "available": {"N": str(pieces)}}
+            request = {"TableName": self.resources.table_name("StockTable"), "Item": item}
+            self.dynamodb.call("PutItem", request, OpenDeadline())
+        give_orders(self.folder / "deaths", plan.deaths)
+
+    def enqueue(self, app: App, messages: Sequence[Message]) -> list[Sent]:
+        """Send jobs through the producer, and as they are the bodies that it would refuse or does not make."""
+        entries = [_entry(message) for message in messages if not isinstance(message, str)]
+        enqueued = app.enqueue_many(entries)
+        sent = [
+            Sent.job(entry.job_type.name, key, asdict(entry.payload))  # type: ignore[union-attr]  # not given by name
+            for entry, (key, _) in zip(entries, enqueued, strict=True)
+        ]
         for body in messages:
             if isinstance(body, str):
                 self.queue.send(self.resources.queue_url("JobsQueue"), {"MessageBody": body})
-                sent.append(Sent(None, body))
+                sent.append(Sent.body(body))
         return sent
 
-    def process(self, plan: Plan, workers: Workers, *, until: float, show: Callable[[Progress], object]) -> list[Sent]:
-        """Enqueue what is planned, bit by bit, and keep the workers alive until the queue is empty.
+    def process(self, plan: Plan, *processes: Workers, until: float, show: Callable[[Progress], object]) -> list[Sent]:
+        """Enqueue what is planned, bit by bit, and keep the processes alive until queue and outbox are empty.
 
         Args:
             plan: What to enqueue.
-            workers: The workers.
+            processes: The workers first, and the relay.
             until: When to give up, by the monotonic clock.
             show: Told how it stands.
 
         Returns:
             What was sent: all of it, if there was time.
         """
-        app = App([process_payment], settings=Settings.from_env(self.environment))
-        progress = Progress(messages=len(plan.messages))
+        self.prepare(plan)
+        app = App(
+            [process_payment, deliver_webhook, reserve_stock], settings=Settings.from_env(self.environments["Consumer"])
+        )
+        progress = Progress(messages=len(plan.messages) + plan.sendings)
         sent: list[Sent] = []
-        looks_when_empty = 0
+        looks_when_empty, waiting_since, pending = 0, 0.0, 0
         while looks_when_empty < LOOKS_WHEN_EMPTY and time.monotonic() < until:
-            workers.tend()
+            for each in processes:
+                each.tend()
             left = self._left()
             if left <= AHEAD and len(sent) < len(plan.messages):
                 sent += self.enqueue(app, plan.messages[len(sent) : len(sent) + PART])
                 left = self._left()
-            looks_when_empty = 0 if left else looks_when_empty + 1
+            before, pending = pending, 0 if left else self._pending()
+            if left or pending != before:
+                waiting_since = time.monotonic()
+            if pending and time.monotonic() - waiting_since > LONGEST_WAIT_SECONDS:
+                break
+            looks_when_empty = 0 if left or pending else looks_when_empty + 1
             self._tell(progress)
-            progress.workers, progress.sent, progress.left = len(workers.pids), len(sent), left
+            progress.workers, progress.left = len(processes[0].pids), left
+            progress.sent = len(sent) + len(progress.entries)
             show(progress)
             time.sleep(LOOK_SECONDS)
         return sent
@@ -212,15 +238,16 @@ class World:
         """Measure what is there at the end."""
         self.log.read()
         table = claims_table(self.resources.table_name("ClaimsTable"), host=self.endpoint)
-        stats = self.provider.stats()
+        stock = {item["sku"]["S"]: int(item["available"]["N"]) for item in self._items("StockTable")}
         seen = Seen(
+            plan=plan,
             sent=sent,
-            to_charge={order_id: kind.is_charged for order_id, kind in plan.kinds.items()},
             records=list(records(table)),
+            outbox=[OutboxEntry.from_item(item) for item in self._items("OutboxTable")],
+            stock=stock,
             dead_letters=list(self._dead_letters()),
-            unsent=len(plan.messages) - len(sent),
             left=self._left(),
-            charges=stats["charges"] | {"kills": stats["kills"]},
+            stats=self.provider.stats(),
             events=self.log.events,
             exits=exits,
             seconds=seconds,
@@ -229,20 +256,30 @@ class World:
 
     def _tell(self, progress: Progress) -> None:
         kills = self.provider.stats()["kills"]
-        for kill in kills[progress.kills :]:
-            progress.tell(f"worker {kill['pid']} killed: {kill['order_id']} is charged, and not recorded")
-        progress.kills = len(kills)
+        for kill in kills[progress.provider_kills :]:
+            progress.kills += 1
+            progress.tell(f"worker {kill['pid']} killed in a call: {kill['order_id']} is done, and not recorded")
+        progress.provider_kills = len(kills)
         for event in self.log.read():
-            progress.names[event["name"]] += 1
-            if event["name"] == "job.taken_over":
-                progress.tell(f"worker {event['pid']} takes {event['key']} over, attempt {event['attempt']}")
-            elif event["name"] == "claim.lost":
-                progress.tell(f"worker {event['pid']} has lost its claim of {event['key']}")
+            progress.note(event)
 
     def _left(self) -> int:
         url = self.resources.queue_url("JobsQueue")
         answer = self.queue.call("GetQueueAttributes", {"QueueUrl": url, "AttributeNames": list(COUNTS)})
         return sum(int(answer["Attributes"][name]) for name in COUNTS)
+
+    def _pending(self) -> int:
+        request = {"TableName": self.resources.table_name("OutboxTable"), "IndexName": INDEX, "Select": "COUNT"}
+        return int(self.dynamodb.call("Scan", request, OpenDeadline())["Count"])
+
+    def _items(self, table: str) -> Iterator[dict[str, Any]]:
+        request: dict[str, Any] = {"TableName": self.resources.table_name(table), "ConsistentRead": True}
+        while True:
+            answer = self.dynamodb.call("Scan", request, OpenDeadline())
+            yield from answer["Items"]
+            if not answer.get("LastEvaluatedKey"):
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
     def _dead_letters(self) -> Iterator[DeadLetter]:
         url = self.resources.queue_url("DeadLetterQueue")
@@ -250,13 +287,20 @@ class World:
             for message in messages:
                 note = message.get("MessageAttributes", {}).get(ATTRIBUTE)
                 why = json.loads(note["StringValue"]) if note else {}
-                yield DeadLetter(_sent_as(message["Body"]), why.get("error") or why.get("reason") or "no reason given")
+                yield DeadLetter(Sent.body(message["Body"]), why.get("error") or why.get("reason") or "no reason given")
 
 
-def _sent_as(body: str) -> Sent:
-    """Name a dead letter as it was sent."""
-    try:
-        envelope = json.loads(body)
-        return Sent.payment(envelope["idempotency_key"], envelope["payload"])
-    except (ValueError, KeyError, TypeError):
-        return Sent(None, body)
+def _entry(message: Payment | Webhook | Reservation) -> Entry:
+    match message:
+        case Payment():
+            return Entry(process_payment, message, key=message.order_id)
+        case Webhook():
+            return Entry(deliver_webhook, message, key=message.event_id)
+        case Reservation():
+            return Entry(reserve_stock, message, key=message.order_id)
+
+
+def _nightly(template: Mapping[str, Any]) -> str:
+    """Return what the template's schedule sends, as EventBridge Scheduler fills it in."""
+    body: str = template["Resources"]["NightlyReportSchedule"]["Properties"]["Target"]["Input"]
+    return body.replace(SCHEDULED_TIME, SCHEDULED_AT)

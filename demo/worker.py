@@ -1,51 +1,29 @@
-"""A worker process of the demo: the example's payments, consumed by the local poller, its events written to a file.
+"""A worker process of the demo: the application's own jobs, consumed by the local poller, its events written to a file.
 
-The job function is the one in `jobs.payments`, unchanged. Only ``max_duration`` is shorter: outside Lambda it is the
-lease, so a killed worker's jobs go stale after two seconds and not after twenty.
+The job functions are those in `jobs`, unchanged. Two times are shorter. Outside Lambda ``max_duration`` is the lease,
+so a killed worker's jobs go stale after two seconds and not after twenty. And the relay leaves a message to the worker
+that committed it for three seconds and not for thirty, since here it comes every second and not every minute.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from demo.careless import careless_payment
-from jobs.payments import process_payment
-from onceq import App
+from app import app
+from demo.careless import CARELESS
+from demo.deaths import Deaths
+from demo.events import EventFile
+from onceq import App, sealing
 from onceq.worker import work
 
 if TYPE_CHECKING:
     from onceq import JobType
     from onceq.consumer import PartialBatchResponse
-    from onceq.telemetry import Event
 
-EVENTS_FILE = "DEMO_EVENTS"
-CARELESS = "--careless"
+CARELESSLY = "--careless"
 MAX_DURATION = 2
-
-
-class EventFile:
-    """Appends events to the file that the environment names, one JSON object a line.
-
-    Each line is one write to a file opened for appending, so several processes may share it and a killed one leaves
-    whole lines.
-    """
-
-    def __call__(self, event: Event) -> None:
-        """Append a telemetry event."""
-        self.write(event.name, event.fields())
-
-    def write(self, name: str, values: dict[str, Any]) -> None:
-        """Append an event."""
-        os.write(self._file, json.dumps({"name": name, "pid": os.getpid(), **values}).encode() + b"\n")
-
-    @cached_property
-    def _file(self) -> int:
-        return os.open(os.environ[EVENTS_FILE], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+HEAD_START_MS = 3_000
 
 
 class CountedApp(App):
@@ -57,15 +35,27 @@ class CountedApp(App):
         return super().consumer(event, context)
 
 
+def job_types(*, careless: bool) -> list[JobType[..., Any]]:
+    """Return what is served: the application's job types, or with two careless ones among them."""
+    served = {job_type.name: job_type for job_type in app.job_types}
+    if careless:
+        served |= {job_type.name: job_type for job_type in CARELESS}
+    for job_type in served.values():
+        # In place, and not on a copy: jobs send to these very job types.
+        object.__setattr__(job_type, "max_duration", MAX_DURATION)
+    return list(served.values())
+
+
 def main() -> None:
     """Work until SIGTERM, or until the demo is gone."""
-    job_type: JobType[..., Any] = careless_payment if sys.argv[1:] == [CARELESS] else process_payment
-    # Outside Lambda max_duration is the lease.
-    app = CountedApp([replace(job_type, max_duration=MAX_DURATION)], hooks=[EVENTS])
-    work(app, follow_stdin=True)
+    sealing.HEAD_START_MS = HEAD_START_MS  # type: ignore[attr-defined]  # nothing else has to know that it is shorter here
+    deaths = Deaths(EVENTS)
+    served = job_types(careless=sys.argv[1:] == [CARELESSLY])
+    counted = CountedApp(served, middleware=[deaths.middleware], hooks=[EVENTS, deaths.hook])
+    work(counted, follow_stdin=True)
 
 
-EVENTS = EventFile()
+EVENTS = EventFile("worker")
 
 if __name__ == "__main__":
     main()

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from jobs import payments, receipts
+from jobs import legacy, payments, receipts, reports, stock, webhooks
 from onceq import App
 
-app = App([payments.process_payment, receipts.send_receipt])
-consumer = app.consumer
+app = App(
+    [
+        payments.process_payment,
+        receipts.send_receipt,
+        webhooks.deliver_webhook,
+        stock.reserve_stock,
+        legacy.book_order,
+        reports.nightly_report,
+    ]
+)
+consumer, relay, recovery = app.consumer, app.relay, app.recovery

@@ -57,13 +57,38 @@ def send_mail(to: str, subject: str, text: str, *, idempotency_key: str) -> dict
     return _post("MAIL_URL", "/mails", {"to": to, "subject": subject, "text": text}, idempotency_key)
 
 
-def _post(variable: str, path: str, body: dict[str, Any], idempotency_key: str) -> dict[str, Any]:
+def call_webhook(event: dict[str, Any], *, idempotency_key: str) -> dict[str, Any]:
+    """Tell the receiver of our webhooks what happened.
+
+    Args:
+        event: What happened.
+        idempotency_key: The same on every attempt, so that the receiver acts on it once.
+
+    Returns:
+        The receiver's answer.
+
+    Raises:
+        ProviderError: If it failed in a way that may pass.
+    """
+    return _post("WEBHOOK_URL", "/webhooks", event, idempotency_key)
+
+
+def address(variable: str, path: str) -> str:
+    """Return where to call: the base URL that the environment gives, and a path.
+
+    Raises:
+        ProviderError: If there is none.
+    """
     base = os.environ.get(variable, "")
     if not base.startswith(("http://", "https://")):
         message = f"{variable} is not set: give the provider's base URL (template.yaml has a parameter for it)"
         raise ProviderError(message)
+    return base.rstrip("/") + path
+
+
+def _post(variable: str, path: str, body: dict[str, Any], idempotency_key: str) -> dict[str, Any]:
     request = urllib.request.Request(
-        base.rstrip("/") + path,
+        address(variable, path),
         data=json.dumps(body).encode(),
         headers={"Content-Type": "application/json", "Idempotency-Key": idempotency_key},
         method="POST",

@@ -9,13 +9,17 @@ import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 import pytest
 
+from onceq import Context
+
 pytest.importorskip("demo", reason="the demo is gone")
 
-from demo.provider import SLOW_SECONDS, Ledger, Provider, main
+from demo.ledger import LEGACY, SLOW_SECONDS, Ledger
+from demo.provider import VARIABLES, Provider, main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +40,9 @@ def charge(book: Ledger, key: str = "k-1", port: int = 0, **changes: Any) -> tup
     return answer.status, answer.replayed
 
 
-def order(book: Ledger, order_id: str = "o-1") -> dict[str, Any]:
+def order(book: Ledger, order_id: str = "o-1", *, what: str = "charges") -> dict[str, Any]:
     """Return what was counted for an order."""
-    found: dict[str, Any] = book.stats()["charges"]["orders"][order_id]
+    found: dict[str, Any] = book.stats()[what]["orders"][order_id]
     return found
 
 
@@ -143,7 +147,7 @@ def test_the_caller_is_killed_after_the_charge_and_once_for_an_order() -> None:
     assert charge(book, customer_id="cus_kill-1", port=556) == (201, True)
     assert charge(book, key="", customer_id="cus_kill-1", port=557) == (201, False)
     assert killed == [555]
-    assert book.stats()["kills"] == [{"order_id": "o-1", "pid": 4711}]
+    assert book.stats()["kills"] == [{"path": "/charges", "order_id": "o-1", "pid": 4711}]
 
 
 def test_a_caller_that_is_not_found_is_answered() -> None:
@@ -153,11 +157,46 @@ def test_a_caller_that_is_not_found_is_answered() -> None:
     assert book.stats()["kills"] == []
 
 
+def test_a_webhook_is_taken_once_for_its_key() -> None:
+    """The receiver of webhooks knows keys, too; an event is counted by its own id."""
+    book, event = ledger(), {"event_id": "e-1", "customer_id": "cus_plain"}
+    answers = [book.call("/webhooks", key, event) for key in ("k-1", "k-1", "k-2")]
+    assert [(answer.status, answer.replayed) for answer in answers if answer] == [
+        (201, False),
+        (201, True),
+        (201, False),
+    ]
+    assert order(book, "e-1", what="webhooks")["done"] == 2
+
+
+def test_the_legacy_endpoint_executes_every_call_whatever_key_it_carries() -> None:
+    """It knows no keys: who calls it twice has booked twice."""
+    book, booking = ledger(), {"OrderId": "o-1", "CustomerId": "cus_plain"}
+    assert [answer.status for answer in (book.call(LEGACY, "k-1", booking) for _ in range(2)) if answer] == [201, 201]
+    assert order(book, what="legacy") == {"calls": 2, "done": 2, "by_key": {"": {"calls": 2, "done": 2}}}
+
+
+def test_the_caller_of_the_legacy_endpoint_is_killed_after_the_booking() -> None:
+    """The booking is done and nobody is told; the next caller books again, and is not killed."""
+    killed: list[int] = []
+
+    def kill(port: int) -> int:
+        killed.append(port)
+        return 4711
+
+    book = ledger(kill=kill)
+    booking = {"OrderId": "o-1", "CustomerId": "cus_kill-o-1"}
+    assert book.call(LEGACY, "", booking, port=555) is None
+    assert book.call(LEGACY, "", booking, port=556) is not None
+    assert (killed, order(book, what="legacy")["done"]) == ([555], 2)
+    assert book.stats()["kills"] == [{"path": LEGACY, "order_id": "o-1", "pid": 4711}]
+
+
 def test_the_example_jobs_gateway_speaks_to_it(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
     """Charges, mails and declines arrive through the gateway of the example jobs, over HTTP."""
     gateway = pytest.importorskip("jobs.gateway", reason="the example job is gone")
-    monkeypatch.setenv("PAYMENTS_URL", provider.url)
-    monkeypatch.setenv("MAIL_URL", provider.url + "/")
+    for variable in VARIABLES:
+        monkeypatch.setenv(variable, provider.url + "/")
     first = gateway.charge("cus_plain", 500, order_id="o-1", idempotency_key="k-1")
     assert gateway.charge("cus_plain", 500, order_id="o-1", idempotency_key="k-1") == first
     with pytest.raises(gateway.CardDeclined):
@@ -165,9 +204,28 @@ def test_the_example_jobs_gateway_speaks_to_it(provider: Provider, monkeypatch: 
     with pytest.raises(gateway.ProviderError, match="503"):
         gateway.charge("cus_flaky", 500, order_id="o-3", idempotency_key="k-3")
     gateway.send_mail("cus_plain@example.com", "Hello", "Thank you.", idempotency_key="k-1")
+    gateway.call_webhook({"event_id": "e-1", "customer_id": "cus_plain"}, idempotency_key="k-1")
     status, stats, _ = post(provider, "/stats", b"", method="GET")
     assert status == 200
     assert (stats["charges"]["calls"], stats["charges"]["done"], stats["mails"]["done"]) == (4, 1, 1)
+    assert stats["webhooks"]["done"] == 1
+
+
+def test_the_example_jobs_soap_client_speaks_to_it(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bookings and both kinds of fault arrive through the legacy job, over SOAP."""
+    legacy = pytest.importorskip("jobs.legacy", reason="the example job is gone")
+    monkeypatch.setenv("LEGACY_URL", provider.url)
+
+    def book(order_id: str, customer: str) -> Any:
+        return legacy.book_order(legacy.Booking(order_id, customer, "b&w", 1), Context())
+
+    assert book("o-1", "cus_plain") == {"booking_id": "booking_1"}
+    with pytest.raises(legacy.Refused, match="declined"):
+        book("o-2", "cus_declined")
+    with pytest.raises(HTTPError, match="500"):
+        book("o-3", "cus_flaky")
+    stats = provider.stats()["legacy"]
+    assert {order_id: one["done"] for order_id, one in stats["orders"].items()} == {"o-1": 1, "o-2": 0, "o-3": 0}
 
 
 def test_a_stored_answer_says_so(provider: Provider) -> None:
@@ -184,6 +242,17 @@ def test_a_call_that_makes_no_sense_is_refused(provider: Provider, path: str, da
     """A body that is no JSON object or too large, and an unknown path, are answered and charge nothing."""
     assert post(provider, path, data)[0] == status
     assert provider.stats()["charges"]["calls"] == 0
+
+
+@pytest.mark.parametrize("data", [b"<open>", b"<a/>", b"{}"])
+def test_a_booking_that_is_no_soap_is_refused(provider: Provider, data: bytes) -> None:
+    """It books nothing, and says so as SOAP does: a fault of the client's."""
+    connection = http.client.HTTPConnection(urlsplit(provider.url).netloc, timeout=10)
+    connection.request("POST", LEGACY, data)
+    response = connection.getresponse()
+    assert (response.status, b"soap:Client" in response.read()) == (500, True)
+    connection.close()
+    assert provider.stats()["legacy"]["calls"] == 0
 
 
 CALLER = """
@@ -218,8 +287,8 @@ def test_only_a_worker_is_killed_and_it_is_the_one_that_called(*, is_worker: boo
 
 
 def test_a_command_runs_beside_the_provider_and_its_exit_code_is_ours() -> None:
-    """`--run` sets both addresses and ends as the command does."""
-    script = "import os, sys; sys.exit(7 if os.environ['PAYMENTS_URL'] == os.environ['MAIL_URL'] else 1)"
+    """`--run` sets every address and ends as the command does."""
+    script = f"import os, sys; sys.exit(7 if len({{os.environ[name] for name in {VARIABLES}}}) == 1 else 1)"
     command = [sys.executable, "-m", "demo.provider", "--run", "--", sys.executable, "-c", script]
     assert subprocess.run(command, timeout=60, check=False).returncode == 7
 

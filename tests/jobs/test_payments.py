@@ -1,16 +1,33 @@
-"""The payment job: called as a plain function, and delivered twice."""
+"""The payment job: as a plain function, delivered twice, by two workers at once, and with a worker that dies."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 
 from jobs.gateway import CardDeclined, ProviderError
 from jobs.payments import Payment, process_payment
+from jobs.receipts import send_receipt
+from kit.clock import FakeLambdaContext
 from kit.provider import Provider
 from kit.world import World, event_of, kept
 from onceq import Context, Reject
 
+EVENTS = Path(__file__).parents[2] / "events"
 PAYMENT = Payment(order_id="o-1", customer_id="cus_1", amount_cents=500)
+WITH_MAIL = Payment("o-1", "cus_1", 500, "ada@example.com")
+PAYLOAD = {"order_id": "o-1", "customer_id": "cus_1", "amount_cents": 500, "email": "ada@example.com"}
+DAY = 24 * 3600
+
+
+def effects_of(provider: Provider, order_id: str) -> list[str]:
+    """Return what happened for an order: its charges, and the mails about it."""
+    about = {"charge": {"order_id": order_id}, "mail": {"subject": f"Your receipt for {order_id}"}}
+    return sorted(
+        name for body in provider.effects.values() for name, known in about.items() if known.items() <= body.items()
+    )
 
 
 def test_a_payment_is_charged_once_with_the_jobs_own_key(provider: Provider) -> None:
@@ -23,6 +40,19 @@ def test_a_payment_is_charged_once_with_the_jobs_own_key(provider: Provider) -> 
     assert provider.effects == {ctx.idempotency_key_for("charge"): charge}
 
 
+def test_a_receipt_is_staged_for_who_has_an_address(provider: Provider) -> None:
+    """Called as a plain function the job sends nothing: the context shows what it would send."""
+    ctx, other = Context(key="o-1"), Context(key="o-2")
+
+    process_payment(WITH_MAIL, ctx)
+    process_payment(PAYMENT, other)
+
+    assert [(sending.job_type, sending.payload) for sending in ctx.sent] == [
+        ("send_receipt", {"order_id": "o-1", "email": "ada@example.com"})
+    ]
+    assert other.sent == []
+
+
 @pytest.mark.parametrize("amount", [0, -500])
 def test_an_amount_that_is_not_positive_is_rejected(provider: Provider, amount: int) -> None:
     """It is never tried again, and never charged."""
@@ -33,12 +63,14 @@ def test_an_amount_that_is_not_positive_is_rejected(provider: Provider, amount: 
 
 
 def test_a_declined_card_is_rejected(provider: Provider) -> None:
-    """`CardDeclined` stands in ``reject=`` of the job, so the job ends in the dead-letter queue."""
+    """`CardDeclined` stands in ``reject=`` of the job, so the job ends in the dead-letter queue; no receipt is sent."""
     provider.answers.append(402)
+    ctx = Context(key="o-1")
 
     with pytest.raises(CardDeclined):
-        process_payment(PAYMENT, Context(key="o-1"))
+        process_payment(WITH_MAIL, ctx)
     assert CardDeclined in process_payment.reject
+    assert ctx.sent == []
 
 
 def test_a_provider_that_fails_is_asked_again(provider: Provider) -> None:
@@ -49,16 +81,69 @@ def test_a_provider_that_fails_is_asked_again(provider: Provider) -> None:
         process_payment(PAYMENT, Context(key="o-1"))
 
 
-def test_a_message_that_comes_twice_is_one_charge(world: World, provider: Provider) -> None:
-    """SQS delivers at least once; the second delivery gets the stored result."""
-    app = world.app(process_payment)
-    payload = {"order_id": "o-1", "customer_id": "cus_1", "amount_cents": 500}
+@pytest.mark.parametrize(
+    ("name", "effects"), [("one-payment", 1), ("duplicate-delivery", 1), ("payment-with-receipt", 2)]
+)
+def test_sample_events_are_served(world: World, provider: Provider, work, name: str, effects: int) -> None:
+    """A payload from before there were receipts has no address, and is a payment without one."""
+    event = json.loads((EVENTS / f"{name}.json").read_text())
+
+    assert kept(world.app(process_payment, send_receipt).consumer(event)) == []
+    work(process_payment, send_receipt)
+
+    assert len(provider.effects) == provider.calls.total() == effects
+
+
+def test_a_message_that_comes_twice_is_one_charge_and_one_receipt(world: World, provider: Provider, work) -> None:
+    """SQS delivers at least once; the second delivery gets the stored result, and sends nothing."""
+    app = world.app(process_payment, send_receipt)
 
     for _ in range(2):
-        message = world.message("process_payment", payload, key="o-1")
+        message = world.message("process_payment", PAYLOAD, key="o-1")
         assert kept(app.consumer(event_of(message))) == []
+    work(process_payment, send_receipt)
 
-    assert len(provider.effects) == provider.calls.total() == 1
+    assert effects_of(provider, "o-1") == ["charge", "mail"]
+    assert provider.calls.total() == 2
     status = app.lookup(process_payment, "o-1")
     assert status is not None
     assert status.result == {"charge_id": "effect-1"}
+
+
+def test_two_workers_at_once_are_one_charge_and_one_receipt(world: World, provider: Provider, at_once, work) -> None:
+    """One of them claims the job; the other one waits and is answered from its result."""
+    at_once(world, "process_payment", PAYLOAD, process_payment, send_receipt, key="o-1", workers=2)
+    work(process_payment, send_receipt)
+
+    assert effects_of(provider, "o-1") == ["charge", "mail"]
+    assert provider.calls.total() == 2
+
+
+def test_a_worker_that_dies_at_any_call_leaves_one_charge_and_one_receipt(provider: Provider, deaths) -> None:
+    """Only a death between an effect and its record calls again, with the same key: the provider does it once."""
+    points = set()
+    for key, point in deaths(process_payment, lambda key: Payment(key, "cus_1", 500, "ada@example.com"), send_receipt):
+        charge = Context("process_payment", key).idempotency_key_for("charge")
+        mail = Context("send_receipt", key).idempotency_key_for("mail")
+
+        assert effects_of(provider, key) == ["charge", "mail"], point
+        assert provider.calls[charge] == (2 if point == "before-Store.step" else 1), point
+        assert provider.calls[mail] == (2 if point == "before-Store.complete" else 1), point
+        points.add(point)
+    assert {"after-Store.step", "after-Store.commit", "before-Outbox.mark_sent"} <= points
+
+
+def test_a_charge_that_is_open_after_a_day_goes_to_a_person(world: World, provider: Provider) -> None:
+    """The provider may have forgotten the key by then: it would take a second call for a new charge."""
+    app = world.app(process_payment, send_receipt)
+    provider.answers.append(503)
+
+    for wait in (0, DAY + 1):
+        world.clock.advance(wait)
+        app.consumer(event_of(world.message("process_payment", PAYLOAD, key="o-1")), FakeLambdaContext())
+
+    status = app.lookup(process_payment, "o-1")
+    assert status is not None
+    assert status.status == "uncertain"
+    assert "older than downstream_key_lifetime" in world.dead_letters()[0]["note"]["error"]
+    assert provider.calls.total() == 1

@@ -1,4 +1,4 @@
-"""The receipt job, an ``async def``: called as a plain function, and delivered twice."""
+"""The receipt job, an ``async def``: as a plain function, delivered twice, by two at once, with a worker that dies."""
 
 from __future__ import annotations
 
@@ -43,3 +43,19 @@ def test_a_message_that_comes_twice_is_one_mail(world: World, provider: Provider
         assert kept(app.consumer(event_of(message))) == []
 
     assert len(provider.effects) == provider.calls.total() == 1
+
+
+def test_two_workers_at_once_are_one_mail(world: World, provider: Provider, at_once) -> None:
+    """One of them claims the job; the other one waits and is answered from its result."""
+    at_once(world, "send_receipt", RECEIPT, send_receipt, key="o-1", workers=2)
+
+    assert len(provider.effects) == provider.calls.total() == 1
+
+
+def test_a_worker_that_dies_at_any_call_leaves_one_mail(provider: Provider, deaths) -> None:
+    """Only a death between the mail and its record calls again, with the same key: the provider mails once."""
+    for key, point in deaths(send_receipt, lambda key: Receipt(order_id=key, email="ada@example.com")):
+        mail = Context("send_receipt", key).idempotency_key_for("mail")
+
+        assert [body["subject"] for body in provider.effects.values()].count(f"Your receipt for {key}") == 1, point
+        assert provider.calls[mail] == (2 if point == "before-Store.complete" else 1), point
