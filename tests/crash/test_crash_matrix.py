@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kit import effect_scenes, scenes
 from kit.delivery import hold_sqs_time
-from kit.scenes import Scene, Scenes
-from kit.seams import Point, methods_of, points
+from kit.seams import SEAMS, Point, calls_of_interest, methods_of, points
+from kit.stage import Scene
+from onceq.locks import Locks
+from onceq.outbox import Outbox
 from onceq.queue import Queue
 from onceq.store import Store
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
     from kit.world import World
 
-SCENES = Scenes().by_name
+SCENES = scenes.SCENES | effect_scenes.EFFECT_SCENES
 # How often each scene calls each method when nobody dies; the same in every test, so it is counted once.
 _calls: dict[str, Counter[tuple[str, str]]] = {}
 
@@ -33,12 +36,12 @@ def _play(world: World, name: str, crash: tuple[Point, int] | None = None) -> Sc
 
 
 def _numbers(point: Point, calls: int) -> list[int]:
-    """Return at which calls to die: at every call of the store; of the queue, for time, at the first and the last.
+    """Return at which calls to die: at every write; of the queue, and of reading the outbox, at the first and the last.
 
-    ``call`` stands inside all of the queue's others, and ``receive`` in every round: of them the last is enough.
+    For time. ``call`` stands inside all of the queue's others, ``receive`` is in every round: the last is enough.
     """
     numbers = range(1, calls + 1)
-    if point.seam == Store.__name__:
+    if point.seam != Queue.__name__ and point.method != "pending":
         return list(numbers)
     return sorted({*numbers[-1:], *([] if point.method in {"call", "receive"} else numbers[:1])})
 
@@ -77,16 +80,26 @@ def test_a_death_at_any_call_of_a_seam_is_recovered_by_the_next_delivery(world: 
 
 
 def test_the_points_are_read_from_the_seams() -> None:
-    """A method that is added to a seam is a point of the matrix at once."""
+    """A method that is added to a seam is a point of the matrix at once; what makes no request is named."""
 
     class WithMore(Store):
         def transact(self) -> None:
             """Stand for a transition to come."""
 
     assert methods_of(WithMore) == sorted([*methods_of(Store), "transact"])
-    assert {"claim", "take_over", "complete", "release", "reject", "hold", "renew"} < set(methods_of(Store))
+    assert {"claim", "take_over", "step", "complete", "commit", "hold", "renew"} < set(methods_of(Store))
+    assert methods_of(Locks) == ["acquire", "extend"]
+    assert methods_of(Outbox) == ["commit", "mark_failed", "mark_sent", "pending"]
     assert {"send_batch", "change_visibility_batch", "receive", "delete_batch"} < set(methods_of(Queue))
     assert "within" not in methods_of(Queue)
+    assert {point.seam for point in points()} == {seam.__name__ for seam in SEAMS} | {"DynamoDB"}
+
+
+def test_every_request_of_a_scene_is_a_point(world: World) -> None:
+    """What goes past the tables, straight to DynamoDB, is watched as well: a new kind of it is named here."""
+    calls = {call for name in SCENES for call in _calls_of(world, name)}
+
+    assert calls <= set(calls_of_interest())
 
 
 def test_the_matrix_notices_a_repeated_effect(world: World) -> None:

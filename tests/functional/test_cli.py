@@ -65,8 +65,7 @@ def test_dev_enqueue_show_records_and_dlq_work_together(project: Project) -> Non
         assert modes == [0o700, 0o600], "env.json's secrets stand there"
         assert state["endpoint"] == state["environment"]["AWS_ENDPOINT_URL"]
 
-        first = project.run("enqueue", "mark", "--payload", '{"key": "from-payload"}', "--json")
-        assert json.loads(first.stdout)["key"] == "from-payload"
+        first = project.run("enqueue", "mark", "--payload", '{"key": "from-payload"}', "--json").stdout
         second = project.run(
             "enqueue", "mark", "--payload", "-", "--key", "o-1", "--delay", "1", text='{"reject": true}'
         )
@@ -75,18 +74,17 @@ def test_dev_enqueue_show_records_and_dlq_work_together(project: Project) -> Non
         wait_until(
             lambda: '"completed"' in project.run("show", "mark", "from-payload", "--json").stdout, "it completes"
         )
-        shown = json.loads(project.run("show", "mark", "from-payload", "--json").stdout)
+        shown = json.loads(project.run("show", "mark", json.loads(first)["key"], "--json").stdout)
         assert (shown["status"], shown["result"], shown["attempts"]) == ("completed", 1, 1)
         assert re.search(r"^status +completed$", project.run("show", "mark", "from-payload").stdout, re.MULTILINE)
-        never = project.run("show", "mark", "never")
-        assert (never.returncode, "never: not claimed yet, or never enqueued" in never.stderr) == (1, True)
+        assert "never: not claimed yet, or never enqueued" in project.run("show", "mark", "never").stderr
 
         wait_until(lambda: "message.dead_lettered" in output(project), "the rejected one is in the DLQ")
         (letter,) = json.loads(project.run("dlq", "--json").stdout)
         assert (letter["key"], letter["error"]) == ("o-1", "as asked")
         assert "as asked" in project.run("dlq").stdout
-        records = json.loads(project.run("records", "--json").stdout)
-        assert {record["idempotency_key"]: record["status"] for record in records} == {
+        records = project.run("records", "--json").stdout
+        assert {record["idempotency_key"]: record["status"] for record in json.loads(records)} == {
             "from-payload": "completed",
             "o-1": "rejected",
         }
@@ -97,13 +95,15 @@ def test_dev_enqueue_show_records_and_dlq_work_together(project: Project) -> Non
         assert project.run("records", "--limit", "2").stderr == ""
 
         family = psutil.Process(dev.pid).children(recursive=True)
-        victim = next(child for child in family if "w1" in child.cmdline())
-        victim.kill()
+        next(child for child in family if "r1" in child.cmdline()).kill()
+        wait_until(lambda: "relay r1 was killed by SIGKILL; it is restarted\n" in output(project) + "\n", "r1 is again")
+        next(child for child in family if "w1" in child.cmdline()).kill()
         again = (
             "worker w1 was killed by SIGKILL; it is restarted; its messages come back within 77 s"
             " (shorter: make dev ARGS='--parameter VisibilityTimeout=…')"
         )
         wait_until(lambda: again in output(project), "w1 is restarted")
+        wait_until(lambda: len(psutil.Process(dev.pid).children()) == 4, "moto, both workers and the relay run")
         family = psutil.Process(dev.pid).children(recursive=True)
 
         dev.send_signal(signal.SIGINT)
@@ -123,6 +123,53 @@ def test_dev_enqueue_show_records_and_dlq_work_together(project: Project) -> Non
         dev.stdin.close()
 
 
+def test_dev_outbox_recovery_locks_and_resolve_work_together(project: Project) -> None:
+    """A message that a job sends is seen while it waits; what needs a person is decided from the other terminal."""
+    dev = project.start("dev", "--workers", "1", "--relay-every", "0.2", "--parameter", "RecoveryRate=9")
+    try:
+        wait_until(lambda: "Ctrl-C stops." in output(project), "dev is up")
+        state = json.loads((project.folder / ".onceq" / "dev.json").read_text(encoding="utf-8"))
+        assert state["environments"]["recovery"]["ONCEQ_RECOVERY_RATE"] == "9"
+        assert re.search(r"^  workers +w1$", output(project), re.MULTILINE)
+        assert re.search(r"^  relay +r1  \(every 0\.2 s\)$", output(project), re.MULTILINE)
+        assert re.search(
+            r"^Schedules do not run here\. By hand:\n  RecoveryFunction +\S+ -m onceq recovery\n"
+            r"  NightlyReportSchedule +\S+ -m onceq enqueue nightly_report --key nightly_report:20\S+Z --payload '",
+            output(project),
+            re.MULTILINE,
+        )
+
+        project.run("enqueue", "mark", "--payload", '{"reject": true}', "--key", "o-1")
+        project.run("enqueue", "mark", "--payload", '{"send": [0, 300]}', "--key", "s")
+        wait_until(lambda: '"completed"' in project.run("show", "mark", "s-0", "--json").stdout, "what it sent is done")
+        (waits,) = json.loads(project.run("outbox", "--json").stdout)
+        assert (waits["key"], waits["status"], -300 < waits["seconds_past_due"] < -200) == ("s-1", "pending", True)
+        assert [entry["key"] for entry in json.loads(project.run("outbox", "--sent", "--json").stdout)] == [
+            "s-1",
+            "s-0",
+        ]
+        swept = json.loads(project.run("recovery", "--json").stdout)
+        assert swept == {"scanned": 3, "failed": 0, "uncertain": 0, "lost": 0, "finished": True}
+        assert project.run("relay", "--once").stdout == '{"sent": 0, "failed": 0, "left": 0, "overdue": 0}\n'
+        assert project.run("locks").stdout == "no locks\n"
+        resolved = project.run("resolve", "mark", "o-1", "retry", "--version", "2", "--reason", "again", "--json")
+        assert json.loads(resolved.stdout)["status"] == "failed"
+        late = project.run("resolve", "mark", "o-1", "done", "--version", "2")
+        assert (late.returncode, "of version 3, and 2 was decided about" in late.stderr) == (1, True)
+
+        dev.send_signal(signal.SIGINT)
+        assert dev.wait(30) == 0
+        assert re.search(
+            r"^\d\d:\d\d:\d\d w1 +outbox\.sent +mark s-0 +\d\.\d\d s past due$", output(project), re.MULTILINE
+        )
+        assert "Traceback" not in output(project)
+    finally:
+        dev.kill()
+        dev.wait()
+        assert dev.stdin is not None
+        dev.stdin.close()
+
+
 def output(project: Project) -> str:
     """Return what the started command wrote so far."""
     return "\n".join(project.lines("stdout"))
@@ -133,7 +180,7 @@ def test_nothing_outlives_a_dev_that_is_killed(project: Project) -> None:
     dev = project.start("dev", "--workers", "1")
     try:
         wait_until(lambda: "Ctrl-C stops." in output(project), "dev is up")
-        wait_until(lambda: len(psutil.Process(dev.pid).children()) == 2, "moto and the worker run")
+        wait_until(lambda: len(psutil.Process(dev.pid).children()) == 3, "moto, the worker and the relay run")
         family = psutil.Process(dev.pid).children(recursive=True)
     finally:
         dev.kill()
@@ -203,6 +250,13 @@ def test_the_repositorys_own_event_can_be_invoked() -> None:
         (["show", "mark", "k"], "no session runs in this folder"),
         (["records"], "no session runs in this folder"),
         (["dlq"], "no session runs in this folder"),
+        (["outbox"], "no session runs in this folder"),
+        (["locks"], "no session runs in this folder"),
+        (["resolve", "mark", "k", "done"], "no session runs in this folder"),
+        (["resolve", "mark", "k", "done", "--step", "a=1"], "--step is for the next attempt"),
+        (["recovery"], "no session runs in this folder"),
+        (["relay"], "no session runs in this folder"),
+        (["relay", "--once"], "no session runs in this folder"),
         (["invoke", "missing.json"], "there is no file missing.json"),
         (["invoke", "template.yaml"], "template.yaml is not JSON: Expecting value: line 1"),
         (["invoke", "src"], "src cannot be read: Is a directory"),
@@ -389,7 +443,18 @@ def test_invoke_hints_at_what_an_event_needs(project: Project) -> None:
     assert hints[2].count("(to serve such bodies: App([…], default=a_job_type))") == 1
 
 
-@pytest.mark.parametrize("words", [[], ["nonsense"], ["enqueue", "mark"], ["work", "--batch-size", "0"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([], ["nonsense"], ["enqueue", "mark"], ["work", "--batch-size", "0"], ["outbox", "--limit", "0"]),
+        *(
+            [*words, seconds]
+            for words in (["relay", "--every"], ["dev", "--relay-every"])
+            for seconds in ("0", "nan", "1e9")
+        ),
+        *(["resolve", "mark", "k"], ["resolve", "mark", "k", "done", "--version", "two"]),
+    ],
+)
 def test_a_wrong_command_line_prints_the_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """argparse's own exit code for it is 2 as well."""
     with pytest.raises(SystemExit) as ended:

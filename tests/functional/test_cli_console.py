@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from onceq import effect_events as effects
 from onceq import telemetry as events
 from onceq.console import WORK_HINTS, ConsoleHook, JobLogHandler, is_coloured
 from onceq.context import Context
@@ -50,6 +51,39 @@ def test_an_event_is_one_line_with_its_stable_name(clock: FrozenClock) -> None:
         "w1 job.released t k attempt 1, again in 2.5 s, E: broken",
         "w1 message.refused m-1 not JSON",
     ]
+
+
+def test_what_happens_to_effects_is_told_for_people(clock: FrozenClock) -> None:
+    """A message of the outbox is named by its job, and seconds say what they count."""
+    entry = {"entry": "e-1", "job_type": "mail", "key": "k"}
+    lines = shown(
+        clock,
+        effects.OutboxSent(**entry, message_id="m-1", seconds=0.25),
+        effects.OutboxFailed(**entry, attempts=2, error="no such queue"),
+        effects.OutboxOverdue(entries=2, seconds=400),
+        effects.RelayEnded(sent=1, failed=2, left=3, seconds=400),
+        effects.RelayEnded(sent=1, failed=0, left=0, seconds=0),
+        effects.LockWasBusy(job_type="t", key="k", lock="till", until=clock.now_ms() + 1_500),
+        effects.JobResolved(job_type="t", key="k", decision="done", reason="seen"),
+        label="r1",
+    )
+    assert [re.sub(" +", " ", line) for line in lines] == [
+        "r1 outbox.sent mail k 0.25 s past due",
+        "r1 outbox.failed mail k attempts 2, no such queue",
+        "r1 outbox.overdue entries 2, the oldest 400 s past due",
+        "r1 relay.ended sent 1, failed 2, left 3, the oldest 400 s past due",
+        "r1 relay.ended sent 1, failed 0, left 0",
+        "r1 lock.busy t k lock till, again in 1.5 s",
+        "r1 job.resolved t k decision done, seen",
+    ]
+
+
+@pytest.mark.parametrize("counts", [{}, {"sent": 1}, {"failed": 1}, {"left": 1}], ids=str)
+def test_a_run_of_the_relay_that_did_nothing_is_no_line(clock: FrozenClock, counts: dict[str, int]) -> None:
+    """One a minute says nothing to anybody, unless every event is asked for."""
+    ended = effects.RelayEnded(**({"sent": 0, "failed": 0, "left": 0, "seconds": 0} | counts))
+    assert len(shown(clock, ended)) == len(counts)
+    assert len(shown(clock, ended, verbose=True)) == 1
 
 
 def test_starts_and_debug_events_are_shown_when_asked_for(clock: FrozenClock) -> None:

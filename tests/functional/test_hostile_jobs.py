@@ -15,7 +15,7 @@ from onceq import ClaimLost, ConfigurationError, Context, ResultNotStored, Retry
 from onceq.clock import LambdaDeadline
 from onceq.codec import MOST_LEVELS, encode_result, fingerprint, printable
 from onceq.errors import PayloadError
-from onceq.message import check_key
+from onceq.keys import check_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable

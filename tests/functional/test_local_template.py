@@ -9,19 +9,25 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from onceq.dev import Source, sources_of
+from kit.ministack import open_world_on
 from onceq.errors import ConfigurationError
+from onceq.intrinsics import NO_VALUE, Resolver
 from onceq.local import embedded_moto
+from onceq.outbox import INDEX
 from onceq.record import EXPIRES_AT, PARTITION_KEY
 from onceq.resources import Resources, create_resources
 from onceq.settings import Settings
-from onceq.template import NO_VALUE, Resolver, function_environment, load_template
+from onceq.sources import Source, function_of, scheduled, sources_of
+from onceq.template import function_environment, load_template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kit.clock import FrozenClock
+
 TEMPLATE = Path(__file__).parents[2] / "template.yaml"
 QUEUES = ("JobsQueue", "DeadLetterQueue")
+TABLES = ("ClaimsTable", "OutboxTable", "StockTable")
 
 HEAD = """
 Parameters:
@@ -150,14 +156,56 @@ def test_the_queues_are_created_as_the_template_says(resources: Resources) -> No
     assert set(resources.queues) == {"JobsQueue", "DeadLetterQueue"}
 
 
-def test_the_table_is_created_as_the_template_says(resources: Resources) -> None:
-    """Key and TTL attribute of the table are those that the code writes."""
-    dynamodb = boto3.client("dynamodb")
-    table = dynamodb.describe_table(TableName=resources.table_name("ClaimsTable"))["Table"]
-    expiry = dynamodb.describe_time_to_live(TableName="ClaimsTable")["TimeToLiveDescription"]
+@pytest.fixture(params=["moto", "ministack"])
+def anywhere(request: pytest.FixtureRequest, clock: FrozenClock) -> Iterator[tuple[Resources, Any]]:
+    """The real template's resources on either emulator, where nothing stood before, and a client of its DynamoDB."""
+    if request.param == "moto":
+        with embedded_moto():
+            yield create_resources(load_template(TEMPLATE), embedded=True), boto3.client("dynamodb")
+    else:
+        with open_world_on(request.getfixturevalue("ministack"), clock) as world:
+            for name in world.dynamodb.list_tables()["TableNames"]:
+                world.dynamodb.delete_table(TableName=name)
+            for url in world.sqs.list_queues()["QueueUrls"]:
+                world.sqs.delete_queue(QueueUrl=url)
+            # Its own client: boto3's session keeps the credentials, and so the account, of whoever came first.
+            yield create_resources(load_template(TEMPLATE)), world.dynamodb
 
-    assert table["KeySchema"] == [{"AttributeName": PARTITION_KEY, "KeyType": "HASH"}]
-    assert (expiry["AttributeName"], expiry["TimeToLiveStatus"]) == (EXPIRES_AT, "ENABLED")
+
+@pytest.mark.parametrize(("logical_id", "key"), [*zip(TABLES, (PARTITION_KEY, PARTITION_KEY, "sku"), strict=True)])
+def test_a_table_is_created_as_the_template_says(anywhere: tuple[Resources, Any], logical_id: str, key: str) -> None:
+    """Keys and TTL attribute of the tables are those that the code writes; the stock is kept for ever."""
+    resources, dynamodb = anywhere
+    table = dynamodb.describe_table(TableName=resources.table_name(logical_id))["Table"]
+    expiry = dynamodb.describe_time_to_live(TableName=logical_id)["TimeToLiveDescription"]
+
+    assert table["KeySchema"] == [{"AttributeName": key, "KeyType": "HASH"}]
+    assert expiry["TimeToLiveStatus"] == ("DISABLED" if logical_id == "StockTable" else "ENABLED")
+    assert expiry.get("AttributeName") == (None if logical_id == "StockTable" else EXPIRES_AT)
+
+
+def test_the_outbox_table_has_the_index_that_the_relay_reads(anywhere: tuple[Resources, Any]) -> None:
+    """Only what waits is in it, first come first: an entry without `shard` and `next_at` is not there."""
+    resources, dynamodb = anywhere
+    name = resources.table_name("OutboxTable")
+    (index,) = dynamodb.describe_table(TableName=name)["Table"]["GlobalSecondaryIndexes"]
+    waiting = [{"pk": {"S": pk}, "shard": {"S": "0"}, "next_at": {"N": at}} for pk, at in (("b", "2"), ("a", "1"))]
+    for item in (*waiting, {"pk": {"S": "sent"}}):
+        dynamodb.put_item(TableName=name, Item=item)
+    found = dynamodb.query(
+        TableName=name,
+        IndexName=INDEX,
+        KeyConditionExpression="#shard = :shard AND next_at <= :now",
+        ExpressionAttributeNames={"#shard": "shard"},
+        ExpressionAttributeValues={":shard": {"S": "0"}, ":now": {"N": "2"}},
+    )
+
+    assert (index["IndexName"], index["Projection"]) == (INDEX, {"ProjectionType": "ALL"})
+    assert index["KeySchema"] == [
+        {"AttributeName": "shard", "KeyType": "HASH"},
+        {"AttributeName": "next_at", "KeyType": "RANGE"},
+    ]
+    assert found["Items"] == [waiting[1], waiting[0]]
 
 
 def test_parameters_override_defaults() -> None:
@@ -201,7 +249,7 @@ def test_resources_are_never_created_elsewhere(endpoint: str, monkeypatch: pytes
 def known() -> Resources:
     """The real template's resources as they would be, with nothing created."""
     queues = {name: {"Ref": f"http://{name}", "QueueUrl": f"http://{name}", "Arn": f"arn:{name}"} for name in QUEUES}
-    return Resources(load_template(TEMPLATE), {}, {**queues, "ClaimsTable": {"Ref": "ClaimsTable"}})
+    return Resources(load_template(TEMPLATE), {}, queues | {name: {"Ref": name} for name in TABLES})
 
 
 def test_the_functions_environment_is_read_by_the_settings(resources: Resources) -> None:
@@ -211,10 +259,91 @@ def test_the_functions_environment_is_read_by_the_settings(resources: Resources)
     queue = settings.queue("default")
 
     assert settings.claims_table == resources.table_name("ClaimsTable")
+    assert settings.outbox_table == resources.table_name("OutboxTable")
+    assert environment["STOCK_TABLE"] == resources.table_name("StockTable")
     assert (queue.url, queue.arn) == (resources.queue_url("JobsQueue"), resources.queue_arn("JobsQueue"))
     assert queue.dlq_url == resources.queue_url("DeadLetterQueue")
     assert sources_of(load_template(TEMPLATE), resources) == [
         Source("ConsumerFunction", queue.arn, 10, 30.0, "FunctionTimeout")
+    ]
+
+
+def test_the_relays_and_recoverys_environments_are_read_by_the_settings(anywhere: tuple[Resources, Any]) -> None:
+    """Each has what its handler needs, and nothing of the others': as on Lambda, on either emulator."""
+    template, (resources, _) = load_template(TEMPLATE), anywhere
+    relay, recovery = (
+        Settings.from_env(function_environment(template, resources, function=function, shell={}))
+        for function in ("RelayFunction", "RecoveryFunction")
+    )
+
+    assert (relay.outbox_table, relay.claims_table, relay.outbox_overdue) == ("OutboxTable", "", 300)
+    assert {name: queue.url for name, queue in relay.queues.items()} == {"default": resources.queue_url("JobsQueue")}
+    assert (recovery.claims_table, recovery.outbox_table, recovery.queues) == ("ClaimsTable", "", {})
+    assert (recovery.clock_skew, recovery.recovery_rate) == (10.0, 50)
+
+
+def test_a_function_is_found_by_its_handler(tmp_path: Path) -> None:
+    """Whatever it is called, and whatever the module: a user may rename both. Globals count too."""
+    template = load_template(TEMPLATE)
+    assert [function_of(template, name) for name in ("consumer", "relay", "recovery", "elay", "nothing")] == [
+        *("ConsumerFunction", "RelayFunction", "RecoveryFunction"),
+        *(None, None),
+    ]
+    shared = written(
+        tmp_path,
+        """
+Globals: {Function: {Handler: my.shop.relay}}
+Resources:
+  Bucket: {Type: AWS::S3::Bucket, Properties: {Handler: app.relay}}
+  Own: {Type: AWS::Serverless::Function, Properties: {Handler: !Sub "app.relay"}}
+  Shared: {Type: AWS::Serverless::Function}
+""",
+    )
+    assert function_of(shared, "relay") == "Shared"
+
+
+def test_what_runs_by_a_schedule_is_told_with_the_words_that_do_it_by_hand(known: Resources) -> None:
+    """The nightly report's own envelope, with the time put in; the relay runs here and is not among it."""
+    payload = '{"scheduled_at": "2026-11-29T12:00:00Z"}'
+    assert scheduled(known.template, known, 1_795_953_600_999) == [
+        ("RecoveryFunction", "recovery"),
+        (
+            "NightlyReportSchedule",
+            f"enqueue nightly_report --key nightly_report:2026-11-29T12:00:00Z --payload '{payload}'",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            '{"job_type": "a", "idempotency_key": "it\'s", "payload": [1]}',
+            """enqueue a --key 'it'"'"'s' --payload '[1]'""",
+        ),
+        ('{"job_type": "a", "payload": {}}', ""),
+        ('{"source": "aws.events"}', ""),
+        ("plain words", ""),
+        ("[]", ""),
+    ],
+)
+def test_a_schedule_that_sends_no_envelope_is_named_without_words(tmp_path: Path, text: str, words: str) -> None:
+    """A user's own function or target runs by a schedule as well: it is said that it does not run here."""
+    template = written(
+        tmp_path,
+        """
+Resources:
+  Own: {Type: AWS::Serverless::Function, Properties: {Handler: x.y, Events: {Daily: {Type: ScheduleV2}}}}
+  Other: {Type: AWS::Serverless::Function, Properties: {Handler: x.z, Events: {Api: {Type: HttpApi}}}}
+  Empty: {Type: AWS::Scheduler::Schedule}
+  Unknown: {Type: AWS::Scheduler::Schedule, Properties: {Target: {Input: !GetAtt Own.Arn}}}
+""",
+    )
+    template["Resources"]["Sends"] = {"Type": "AWS::Scheduler::Schedule", "Properties": {"Target": {"Input": text}}}
+
+    assert scheduled(template, Resources(template, {}), 0) == [
+        *(("Own", ""), ("Empty", ""), ("Unknown", "")),
+        ("Sends", words),
     ]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import urllib.request
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,19 +28,31 @@ def server() -> Iterator[MotoServer]:
 
 
 @pytest.fixture
-def project(server: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """A project whose resources are on the server, with visibility and skew short enough to wait for."""
+def folder(server: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project without resources; the server, which this process reaches too, is empty."""
     reset = urllib.request.Request(f"{server.endpoint}/moto-api/reset", method="POST")  # noqa: S310 - http, as it says
     urllib.request.urlopen(reset).close()  # noqa: S310 - as above
     for name, value in (AWS_VARIABLES | {"AWS_ENDPOINT_URL": server.endpoint}).items():
         monkeypatch.setenv(name, value)
-    made = Project.at(tmp_path)
-    made.create(server.endpoint, {"VisibilityTimeout": 2, "ClockSkew": 0.2, "Concurrency": 1})
-    return made
+    return Project.at(tmp_path)
 
 
 @pytest.fixture
-def workers(project: Project) -> Iterator[list[subprocess.Popen[bytes]]]:
+def project(server: MotoServer, folder: Project) -> Project:
+    """A project whose resources are on the server, with visibility and skew short enough to wait for."""
+    folder.create(server.endpoint, {"VisibilityTimeout": 2, "ClockSkew": 0.2, "Concurrency": 1})
+    return folder
+
+
+@pytest.fixture
+def relaying(server: MotoServer, folder: Project) -> Project:
+    """The same with the environment of the relay's function, which knows neither the claims nor an ARN."""
+    folder.create(server.endpoint, {}, function="RelayFunction")
+    return folder
+
+
+@pytest.fixture
+def workers(folder: Project) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Where a test puts the workers that it starts; none outlives it."""
     started: list[subprocess.Popen[bytes]] = []
     yield started
@@ -138,6 +152,43 @@ def test_an_idle_worker_ends_cleanly(project: Project, workers: list[subprocess.
     else:
         worker.send_signal(signal.Signals[how])
     assert worker.wait(30) == 0
+
+
+def is_sent(project: Project, key: str) -> bool:
+    """Return whether a relay of the project told that it sent this message."""
+    return f"mark {key}" in "\n".join(project.lines("stdout"))
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "stdin"])
+def test_a_relay_sends_what_was_left_and_ends_cleanly(
+    relaying: Project, workers: list[subprocess.Popen[bytes]], how: str
+) -> None:
+    """G8: what a crash left between commit and sending leaves; each that was sent is a line, an idle run is none."""
+    relay = relaying.start("relay", "--every", "0.1", "--follow-stdin", "--name", "r1")
+    workers.append(relay)
+    for number, key in enumerate(("k-1", "k-2"), 1):
+        relaying.stage(key)
+        wait_until(partial(is_sent, relaying, key), f"{key} is sent")
+        assert relaying.counts() == (number, 0)
+    if how == "stdin":
+        assert relay.stdin is not None
+        relay.stdin.close()
+    else:
+        relay.send_signal(signal.Signals[how])
+
+    assert relay.wait(30) == 0
+    lines = [re.sub(r"^\d\d:\d\d:\d\d r1  (\S+).*", r"\1", line) for line in relaying.lines("stdout")]
+    assert lines == ["outbox.sent", "relay.ended"] * 2
+
+
+def test_a_relay_without_a_claims_table_needs_none(relaying: Project) -> None:
+    """As on Lambda, where its role reaches the outbox and the queue alone."""
+    assert "ONCEQ_CLAIMS_TABLE" not in relaying.environment
+    relaying.stage("k-1")
+
+    done = relaying.run("relay", "--once")
+    assert (done.returncode, done.stdout) == (0, '{"sent": 1, "failed": 0, "left": 0, "overdue": 0}\n')
+    assert re.search(r"outbox\.sent +mark k-1 +\d+\.\d\d s past due$", done.stderr, re.MULTILINE)
 
 
 def test_a_queue_without_arn_is_not_consumed(project: Project) -> None:

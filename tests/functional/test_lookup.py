@@ -54,6 +54,7 @@ def test_a_completed_job_shows_its_result_whatever_it_is(world: World, result: o
         created_at=START,
         completed_at=START,
         not_before=None,
+        version=2,
     )
 
 
@@ -67,6 +68,7 @@ def test_a_job_is_followed_through_its_states(world: World) -> None:
     assert (failed.status, failed.attempts, failed.completed_at, failed.result) == ("failed", 1, None, None)
     assert failed.not_before == START + timedelta(seconds=30)
     assert failed.error == "Retry: the job asked for another attempt"
+    assert failed.version == 2, "claimed and released"
 
     world.clock.advance(30)
     app.consumer(event_of(message), FakeLambdaContext())
@@ -76,6 +78,7 @@ def test_a_job_is_followed_through_its_states(world: World) -> None:
     assert (completed.status, completed.attempts, completed.result) == ("completed", 2, None)
     assert (completed.created_at, completed.completed_at) == (START, START + timedelta(seconds=30))
     assert (completed.not_before, completed.error) == (None, None)
+    assert completed.version == 4, "taken over and completed"
 
 
 def test_a_job_that_runs_is_processing(world: World) -> None:
@@ -92,6 +95,7 @@ def test_a_job_that_runs_is_processing(world: World) -> None:
     (status,) = seen
     assert status is not None
     assert (status.status, status.attempts, status.result, status.completed_at) == ("processing", 1, None, None)
+    assert status.version == 1
 
 
 def test_a_rejected_job_shows_the_reason(world: World) -> None:

@@ -168,7 +168,7 @@ class _RefusingStore:
         self._refusal = Refused(seen)
         self.asked = 0
 
-    def renew(self, held: Record, *, lease_expires_at: int) -> Refused:
+    def renew(self, held: Record, *, lease_expires_at: int) -> Refused[Record]:
         self.asked += 1
         return self._refusal
 

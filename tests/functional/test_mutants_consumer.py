@@ -20,7 +20,7 @@ from onceq.attempt import LONGEST_LIFE_SECONDS, renewing
 from onceq.clock import OpenDeadline
 from onceq.errors import StoreUnavailable
 from onceq.job_type import JobType
-from onceq.message import join_key
+from onceq.keys import join_key
 from onceq.queue import Queue
 from onceq.record import Semantics, Status
 

@@ -153,7 +153,7 @@ def test_a_delay_is_passed_on_in_whole_seconds(world: World, delay: Any) -> None
     app.enqueue(pay, Order("o-1"), delay=delay)
 
     assert received(world) == []
-    (entry,) = [app._producer._sealed(Entry(pay, Order("o-1"), delay=delay))]
+    (entry,) = [app._producer.sealer.seal(Entry(pay, Order("o-1"), delay=delay))]
     assert entry.request["DelaySeconds"] == 900
 
 
@@ -322,7 +322,7 @@ def test_jobs_of_several_queues_are_sent_to_each(world: World) -> None:
 
     assert [one.key for one in sent] == ["1", "2", "3"]
     plain, fifo = received(world), received(world, "Ordered.fifo")
-    assert sorted(one.message_id for one in sent) == sorted(message["MessageId"] for message in plain + fifo)
+    assert sorted(str(one.message_id) for one in sent) == sorted(message["MessageId"] for message in plain + fifo)
     assert (len(plain), len(fifo)) == (2, 1)
     assert world.app(pay).enqueue_many([]) == []
 

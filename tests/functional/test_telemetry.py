@@ -18,7 +18,7 @@ import pytest
 
 from kit.clock import FakeLambdaContext
 from kit.world import event_of, kept
-from onceq import Context, JobType, Reject, Retry, telemetry
+from onceq import Context, JobType, Reject, Retry, effect_events, telemetry
 from onceq.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ SECRET = "4111-1111-1111-1111"
 
 def kinds() -> list[type[telemetry.Event]]:
     """Return every kind of event."""
-    found = [value for value in vars(telemetry).values() if inspect.isclass(value)]
-    return [kind for kind in found if issubclass(kind, telemetry.Event) and kind.name]
+    found = {**vars(telemetry), **vars(effect_events)}.values()
+    return [kind for kind in found if inspect.isclass(kind) and issubclass(kind, telemetry.Event) and kind.name]
 
 
 def test_names_levels_and_metrics_are_the_checked_in_list() -> None:

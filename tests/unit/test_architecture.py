@@ -22,17 +22,22 @@ HERE = Path(__file__).parent
 # From the ground up. A module may import those of the floors below its own, for its types too, so there is no cycle.
 FLOORS: list[set[str]] = [
     {"errors", "clock", "lanes", "record", "telemetry"},
-    {"codec", "retry", "client", "decision", "models", "template", "powertools"},
-    {"settings", "message", "dynamodb", "queue"},
-    {"store", "context", "job_type"},
-    {"catalogue", "claim", "outcome", "runtime"},
+    {"codec", "retry", "client", "effect_events", "intrinsics", "models", "powertools"},
+    {"settings", "keys", "message", "dynamodb", "queue", "template", "transaction"},
+    {"steps", "store", "job_type"},
+    {"decision", "outbox", "locks", "catalogue", "status"},
+    {"claim", "effects", "outcome", "resolving", "runtime"},
+    {"context", "sealing", "recovery", "relay"},
     {"attempt", "settling", "producer"},
     {"executor"},
     {"consumer"},
+    {"invocation"},
     {"application"},
-    {"local", "poller", "console", "resources", "listing"},
-    {"worker"},
+    {"local", "poller", "console", "resources", "listing", "statefile"},
+    {"worker", "sources"},
+    {"supervisor"},
     {"dev", "options", "loading"},
+    {"commands"},
     {"cli"},
 ]
 # The leaves, and all that each may import of ours.
@@ -45,6 +50,7 @@ LEAVES: dict[str, set[str]] = {
     "codec": {"errors"},
     "retry": {"errors"},
     "settings": {"codec", "errors"},
+    "keys": {"codec", "errors"},
     "message": {"codec", "errors"},
 }
 # Beside the hot path: nothing that runs in Lambda may import these.
@@ -56,9 +62,14 @@ LOCAL_ONLY = {
     "listing",
     "options",
     "loading",
+    "intrinsics",
     "template",
+    "sources",
+    "statefile",
     "worker",
+    "supervisor",
     "dev",
+    "commands",
     "cli",
     "models",
 }
@@ -79,8 +90,12 @@ FOREIGN: dict[str, set[str]] = {
 }
 # Who may look at os.environ. powertools does for one variable of Powertools' own, since EphemeralMetrics demands a
 # namespace where Metrics has a default; the others start or describe local processes.
-ENVIRONMENT = {"runtime", "powertools", "local", "cli", "console", "dev", "resources", "template"}
+ENVIRONMENT = {"runtime", "powertools"} | {
+    *("local", "resources", "template", "statefile", "console", "dev", "commands", "cli"),
+}
 MOST_LINES = 350
+# All that can be raised stands on one page, however long it gets.
+LONGER = {"errors": 400}
 
 
 @functools.cache
@@ -218,7 +233,7 @@ def test_a_module_is_short(module: str) -> None:
     """A page that is longer than this is two."""
     lines = len((SRC / f"{module}.py").read_text(encoding="utf-8").splitlines())
 
-    assert lines <= MOST_LINES
+    assert lines <= LONGER.get(module, MOST_LINES)
 
 
 def lines_of_code(module: str) -> int:
@@ -248,7 +263,7 @@ def test_the_public_api_is_the_checked_in_list() -> None:
     listed = (HERE / "public_api.txt").read_text(encoding="utf-8").split()
 
     assert sorted(onceq.__all__) == listed
-    assert len(listed) <= 25
+    assert len(listed) <= 27
     assert all(hasattr(onceq, name) for name in listed)
 
 

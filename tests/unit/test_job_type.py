@@ -16,7 +16,8 @@ import pytest
 
 from onceq import Backoff, ConfigurationError, Context, IdempotencyKeyError, JobType, PayloadError, job
 from onceq.catalogue import Job, JobTypes, UnknownJob
-from onceq.message import Message, join_key, seal
+from onceq.keys import join_key
+from onceq.message import Message, seal
 from onceq.record import pk_of
 
 if TYPE_CHECKING:

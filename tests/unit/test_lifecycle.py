@@ -11,17 +11,28 @@ import pytest
 from kit.clock import FakeLambdaContext
 from kit.tables import LIFECYCLE, table
 from kit.world import TABLE, event_of, kept
-from onceq import Context, Reject, Retry, Snooze
+from onceq import Context, Reject, Retry, Snooze, recovery, resolving
 from onceq import decision as decisions
 from onceq import outcome as ends
 from onceq.claim import Claim, claim, decide
 from onceq.clock import OpenDeadline
-from onceq.errors import ClaimLost, StoreUnavailable
+from onceq.errors import (
+    ClaimLost,
+    ConditionNotMet,
+    JobTimedOut,
+    ResolveRefused,
+    StepUncertain,
+    StoreUnavailable,
+    TransactionContended,
+    TransactionRefused,
+)
 from onceq.job_type import JobType
+from onceq.locks import LockItem
 from onceq.message import DeadLetterNote
 from onceq.record import Record, Semantics, Status
 from onceq.retry import Backoff
 from onceq.runtime import Runtime
+from onceq.steps import open_steps, read_steps
 from onceq.store import Refused, Store
 
 if TYPE_CHECKING:
@@ -31,6 +42,7 @@ if TYPE_CHECKING:
     from onceq.clock import Deadline
 
 STATES = table("states")
+DECIDED = table("sweep and people")
 ENDS = table("ends")
 OUTCOMES = table("outcomes")
 
@@ -54,10 +66,11 @@ BASE = Record(
     lease_expires_at=NOW - SKEW_MS,
 )
 OVER = {"expires_at": NOW // 1000}
-FAILED = {"status": Status.FAILED, "lease_expires_at": None, "error": "boom"}
+FAILED: dict[str, Any] = {"status": Status.FAILED, "lease_expires_at": None, "error": "boom"}
 COMPLETED = {"status": Status.COMPLETED, "lease_expires_at": None, "completed_at": NOW - 1, "result": '"done"'}
 REJECTED = {"status": Status.REJECTED, "lease_expires_at": None, "error": "no"}
 AT_MOST_ONCE = {"semantics": Semantics.AT_MOST_ONCE}
+STEP_STARTED = {"steps": '{"charge":{"result":{"id":"ch_1"}},"call":{"started":1795953500000}}'}
 
 # Each state at its edge: one millisecond or one second earlier or later it is another row.
 ROWS: dict[str, dict[str, Any] | None] = {
@@ -66,9 +79,16 @@ ROWS: dict[str, dict[str, Any] | None] = {
     "processing, stale": {},
     "processing, stale, attempts used up": {"attempts": MAX_ATTEMPTS},
     "processing, stale, at most once": AT_MOST_ONCE,
+    "processing, stale, a step was started": STEP_STARTED,
     "failed, waiting": FAILED | {"not_before": NOW + 1},
     "failed, due": FAILED | {"not_before": NOW},
+    "failed, due, at most once": FAILED | AT_MOST_ONCE | {"not_before": NOW, "expires_at": None},
+    "failed, due, a step was started": FAILED | STEP_STARTED | {"not_before": NOW},
     "failed, given back after going stale": FAILED | {"not_before": NOW, "went_stale": 1},
+    "failed, marked by recovery": FAILED | {"not_before": NOW, "went_stale": 1, "error": recovery.STALE},
+    "failed, resolved for another attempt": FAILED
+    | AT_MOST_ONCE
+    | {"not_before": NOW, "attempts": 0, "resolved_at": NOW, "expires_at": None},
     "failed, attempts used up": FAILED | {"not_before": NOW, "attempts": MAX_ATTEMPTS},
     "failed, past retention": FAILED | {"not_before": NOW - 1} | OVER,
     "completed": COMPLETED | {"expires_at": NOW // 1000 + 1},
@@ -76,6 +96,7 @@ ROWS: dict[str, dict[str, Any] | None] = {
     "rejected": REJECTED | {"expires_at": NOW // 1000 + 1},
     "rejected, last start went stale": REJECTED | {"went_stale": 1},
     "rejected, at most once": REJECTED | AT_MOST_ONCE,
+    "rejected, a step was started": REJECTED | STEP_STARTED,
     "rejected, past retention": REJECTED | OVER,
     "uncertain": AT_MOST_ONCE
     | {"status": Status.UNCERTAIN, "lease_expires_at": None, "expires_at": None, "error": "may have happened"},
@@ -209,7 +230,7 @@ def check_delivery(world: World, row: str, column: str, *, alone: bool) -> None:
             assert after == record
 
 
-def own_end(store: Store, held: Record, target: Record) -> Record | Refused:
+def own_end(store: Store, held: Record, target: Record) -> Record | Refused[Record]:
     """The write of the claimant ``held`` that leaves ``target``."""
     match target.status:
         case Status.COMPLETED:
@@ -219,6 +240,10 @@ def own_end(store: Store, held: Record, target: Record) -> Record | Refused:
             return store.complete(held, now_ms=target.completed_at, expires_at=target.expires_at, result=target.result)
         case Status.FAILED:
             assert target.not_before is not None
+            if target.resolved_at is not None:
+                return store.resolve(held, target)
+            if target.error == recovery.STALE:
+                return store.mark_stale(held, claimant=held.claimant, now_ms=target.not_before, error=recovery.STALE)
             if target.went_stale:
                 return store.give_back(held, now_ms=target.not_before)
             return store.release(
@@ -241,17 +266,25 @@ def own_end(store: Store, held: Record, target: Record) -> Record | Refused:
             return store.hold(held, claimant=held.claimant, error=str(target.error))
 
 
-def every_write(store: Store, held: Record) -> dict[str, Record | Refused]:
+# A write of the job's own, which is committed with its completion.
+LATE_DELETE = {"Delete": {"TableName": TABLE, "Key": {"pk": {"S": "nothing"}}}}
+
+
+def every_write(store: Store, held: Record) -> dict[str, Record | Refused[Record]]:
     """Try every write there is on the record that its writer believes in."""
     later = NOW // 1000 + 5
     return {
+        "step": store.step(held, steps='{"late":{"result":1}}', expires_at=None),
         "complete": store.complete(held, now_ms=NOW, expires_at=later, result="1"),
+        "commit": store.commit(held, [LATE_DELETE], now_ms=NOW, expires_at=later, result="1"),
         "release": store.release(held, not_before=NOW, expires_at=later, error="late", attempts=held.attempts),
         "give_back": store.give_back(held, now_ms=NOW),
         "reject": store.reject(held, claimant=held.claimant, expires_at=later, error="late"),
         "hold": store.hold(held, claimant=held.claimant, error="late"),
         "renew": store.renew(held, lease_expires_at=NOW + 99),
         "take_over": store.take_over(held, replace(held, claimant="taker", version=held.version + 1)),
+        "mark_stale": store.mark_stale(held, claimant="sweep", now_ms=NOW, error="late"),
+        "resolve": store.resolve(held, replace(held, claimant="person", version=held.version + 1)),
     }
 
 
@@ -277,8 +310,14 @@ def check_own_end(world: World, row: str) -> None:
             target = replace(ended, **changes)
             if target.status is Status.UNCERTAIN:
                 target = replace(target, expires_at=None, error="unknown")
+            elif target.status is Status.COMPLETED:
+                target = replace(target, steps=None)
             assert own_end(store, record, target) == target
             assert store.get(BASE.pk) == target
+        store = put(world, record)
+        steps = '{"charge":{"result":1}}'
+        noted = store.step(record, steps=steps, expires_at=record.expires_at)
+        assert noted == store.get(BASE.pk) == replace(record, version=record.version + 1, steps=steps)
         return
     assert cell == "recognised"
     held = replace(
@@ -292,7 +331,9 @@ def check_own_end(world: World, row: str) -> None:
         error=None,
         expires_at=NOW // 1000 + 77,
     )
-    if record.went_stale and record.status is Status.FAILED:
+    if record.error == recovery.STALE:
+        held = replace(held, expires_at=record.expires_at)
+    elif record.went_stale and record.status is Status.FAILED:
         known: dict[str, Any] = {"went_stale": 1, "error": record.error, "expires_at": record.expires_at}
         held = replace(held, attempts=record.attempts + 1, **known)
     store = put(world, held)
@@ -320,7 +361,9 @@ def check_late_writes(world: World, row: str) -> None:
     assert store.get(BASE.pk) == record
 
     ends_of_claim: list[Callable[[Claim], object]] = [
+        lambda held: held.step("late", {"result": 1}),
         lambda held: held.complete(NOW, "1"),
+        lambda held: held.complete(NOW, "1", [LATE_DELETE]),
         lambda held: held.release(NOW, not_before=NOW, error="late", counted=True),
         lambda held: held.give_back(NOW),
         lambda held: held.reject(NOW, error="late"),
@@ -343,12 +386,101 @@ def test_the_diagram_shows_every_state_and_every_end() -> None:
     assert {state for arrow in arrows for state in arrow[:2]} == {"[*]", *Status}
     assert {label for source, _, label in arrows if source == "processing"} == {
         "complete",
-        "release",
+        "release, or marked by recovery",
         "reject",
-        "hold",
-        "renew, or take over when stale",
+        "hold, or marked by recovery",
+        "renew, record a step, or take over when stale",
     }
     assert ("[*]", "processing", "claim") in arrows
+    held = {row.partition(",")[0] for row, cells in STATES.items() if "hold" in cells.values()}
+    assert {source for source, target, label in arrows if target == "uncertain" and "hold" in label} == held
+    shown = {(source, target) for source, target, label in arrows if "resolved" in label}
+    found = {
+        (row.partition(",")[0], cells[column])
+        for row, cells in DECIDED.items()
+        for column in RESOLVED
+        if cells[column] != "refused"
+    }
+    assert shown == {(source, target) for source, target in found if source != target}
+    marked = {target for source, target, label in arrows if "recovery" in label}
+    assert marked == {cells["Recovery"] for cells in DECIDED.values()} - {"passed over"}
+
+
+RESOLVED: dict[str, resolving.Decision] = {
+    'Resolved `"done"`': "done",
+    'Resolved `"retry"`': "retry",
+    'Resolved `"reject"`': "reject",
+}
+
+
+def test_the_table_of_recovery_and_people_names_every_state() -> None:
+    """What stands in the table of deliveries stands here too."""
+    assert list(DECIDED) == list(ROWS)
+    assert all(list(cells) == ["Recovery", *RESOLVED] for cells in DECIDED.values())
+
+
+def test_recovery_does_what_its_cell_says(world: World, subtests: pytest.Subtests) -> None:
+    """G6, G9: stale claims alone are marked, with a token of the sweep's own; nothing runs."""
+    for row in ROWS:
+        with subtests.test(row=row):
+            record, cell = record_of(row), DECIDED[row]["Recovery"]
+            store = put(world, record)
+
+            answer = world.app().recovery(None, FakeLambdaContext())
+
+            after = store.get(BASE.pk)
+            counted = {name: answer[name] for name in ("failed", "uncertain", "lost", "finished")}
+            assert counted == {
+                "failed": cell == "failed",
+                "uncertain": cell == "uncertain",
+                "lost": 0,
+                "finished": True,
+            }
+            if cell == "passed over":
+                assert after == record
+                continue
+            assert record is not None
+            assert after is not None
+            assert (after.status, after.version, after.attempts) == (cell, record.version + 1, record.attempts)
+            assert after.claimant not in (record.claimant, "")
+            assert (after.steps, after.lease_expires_at) == (record.steps, None)
+            if cell == "failed":
+                assert (after.went_stale, after.not_before, after.error) == (1, NOW, recovery.STALE)
+            else:
+                assert (after.went_stale, after.expires_at, after.error) == (1, None, recovery.UNCERTAIN)
+
+
+@pytest.mark.parametrize("column", RESOLVED)
+def test_a_persons_decision_does_what_its_cell_says(world: World, subtests: pytest.Subtests, column: str) -> None:
+    """G9: what has ended, or waits, can be resolved; what runs or is completed cannot."""
+    app, decision = world.app(JobType(returns, "pay")), RESOLVED[column]
+    for row in ROWS:
+        with subtests.test(row=row):
+            record, cell = record_of(row), DECIDED[row][column]
+            store = put(world, record)
+
+            if cell == "refused":
+                with pytest.raises(ResolveRefused):
+                    app.resolve("pay", "k-1", decision, result="by hand", reason="looked")
+                assert store.get(BASE.pk) == record
+                continue
+            assert record is not None
+            answer = app.resolve("pay", "k-1", decision, result="by hand", reason="looked", version=record.version)
+
+            after = store.get(BASE.pk)
+            assert after is not None
+            assert (answer.status, after.status, after.version) == (cell, cell, record.version + 1)
+            assert after.claimant != record.claimant
+            if decision == "done":
+                assert (after.result, after.steps, after.error) == ('"by hand"', None, None)
+            elif decision == "reject":
+                assert (after.error, after.steps) == ("looked", record.steps)
+            else:
+                assert (after.attempts, after.not_before, after.resolved_at) == (0, NOW, NOW)
+                assert open_steps(after.steps) == []
+                assert read_steps(after.steps).keys() == read_steps(record.steps).keys() - {*open_steps(record.steps)}
+                forgotten = record.expires_at is not None and record.semantics is Semantics.AT_LEAST_ONCE
+                assert (after.expires_at is not None) == forgotten
 
 
 class Declined(Exception):
@@ -364,8 +496,21 @@ RAISED: dict[str, BaseException | None] = {
     "raises a class in `reject=`": Declined("no"),
     "raises another exception": RuntimeError("boom"),
     "raises `SystemExit`": SystemExit(1),
-    "is cancelled at `max_duration`": TimeoutError("cancelled after max_duration, 1 s"),
+    "is cancelled at `max_duration`": JobTimedOut("cancelled after max_duration, 1 s"),
+    "is ended by `StepUncertain`": StepUncertain("nobody knows"),
+    "returns, an at-most-once step still open": None,
+    "raises `Retry()`, an at-most-once step still open": Retry(),
+    "raises `Reject(reason)`, an at-most-once step still open": Reject("no"),
+    "is ended by `StepNotRecorded`": None,
+    "returns, and a condition of its transaction does not hold": ConditionNotMet(
+        "x", write="x", item=None, rejects=False
+    ),
+    'the same, with `on_conflict="reject"`': ConditionNotMet("x", write="x", item=None, rejects=True),
+    "returns, and its transaction is contended": TransactionContended("others wrote the same items"),
+    "returns, and its transaction is refused": TransactionRefused("too large"),
 }
+# Decided by no function: the executor writes nothing.
+LEFT_LEASED = "is ended by `StepNotRecorded`"
 ATTEMPTS = {
     "Attempts left": (MAX_ATTEMPTS - 1, Semantics.AT_LEAST_ONCE),
     "Last attempt": (MAX_ATTEMPTS, Semantics.AT_LEAST_ONCE),
@@ -387,6 +532,7 @@ def checked_end(cell: str, end: ends.End, attempt: int) -> type[ends.End]:
     else:
         known = {
             "release for the back-off": (BACKOFF.limit(attempt), True),
+            "release for the back-off, not counted": (BACKOFF.limit(attempt), False),
             "release for 30 s": (30, True),
             "release for 60 s, not counted": (60, False),
         }
@@ -402,6 +548,9 @@ def test_the_end_table_holds_in_every_cell() -> None:
     found = set()
     for row, cells in ENDS.items():
         assert list(cells) == list(ATTEMPTS)
+        if row == LEFT_LEASED:
+            assert {*cells.values()} == {"kept, left leased"}
+            continue
         for column, (attempt, semantics) in ATTEMPTS.items():
             job_type = JobType(
                 returns,
@@ -411,9 +560,39 @@ def test_the_end_table_holds_in_every_cell() -> None:
                 reject=(Declined,),
                 semantics=semantics,
             )
-            end = ends.end_of(RAISED[row], job_type, attempt, NOW, max)
+            still_open = ["call"] if row.endswith("still open") else []
+            end = ends.end_of(RAISED[row], job_type, attempt, NOW, max, open_steps=still_open)
             found.add(checked_end(cells[column], end, attempt))
     assert found == set(get_args(ends.End))
+
+
+@pytest.mark.parametrize("column", ATTEMPTS)
+def test_a_step_that_is_not_recorded_ends_as_its_row_says(world: World, column: str) -> None:
+    """G4, G6: the message is kept, nothing is written, and the claim is left to go stale."""
+    attempt, semantics = ATTEMPTS[column]
+    assert ENDS[LEFT_LEASED][column] == "kept, left leased"
+    before = replace(
+        BASE, **FAILED, not_before=NOW, attempts=attempt - 1, semantics=semantics, payload_fingerprint=None
+    )
+    put(world, before)
+
+    def stepping(payload: dict[str, Any], ctx: Context) -> None:
+        runtime.failing = True
+        try:
+            ctx.step("charge", lambda: 1)
+        finally:
+            runtime.failing = False  # an end would be written, if one were tried
+
+    runtime = FaultyFromNow(world.runtime, "UpdateItem")
+    job_type = JobType(stepping, "pay", max_attempts=MAX_ATTEMPTS, semantics=semantics)
+    message = world.message("pay")
+    answer = world.app(job_type, runtime=runtime).consumer(event_of(message), FakeLambdaContext())
+
+    after = world.record("pay", "k-1")
+    assert kept(answer) == [message["messageId"]]
+    assert after is not None
+    assert (after.status, after.attempts, after.version) == (Status.PROCESSING, attempt, before.version + 1)
+    assert (after.steps, world.dead_letters()) == (None, [])
 
 
 NOTE = DeadLetterNote("why")
@@ -421,6 +600,7 @@ INSTANCES: dict[str, ends.Outcome] = {
     "Completed": ends.Completed(1),
     "Replayed": ends.Replayed(1),
     "Deferred": ends.Deferred(NOW + 7_500),
+    "Deferred, its lock is held": ends.Deferred(NOW + 7_500),
     "Released": ends.Released(NOW + 7_500),
     "Rejected": ends.Rejected(NOTE),
     "RefusedMessage": ends.RefusedMessage(NOTE),
@@ -465,6 +645,8 @@ def test_a_wait_is_rounded_up_and_below_twelve_hours() -> None:
 class Faulty(Runtime):
     """A runtime whose claims table does not answer one operation."""
 
+    failing = True
+
     def __init__(self, base: Runtime, operation: str) -> None:
         super().__init__(base.settings, clock=base.clock, tokens=base.tokens)
         self._base = base
@@ -477,11 +659,17 @@ class Faulty(Runtime):
 
         class Seam:
             def call(self, operation: str, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
-                if operation == runtime._operation:
+                if operation == runtime._operation and runtime.failing:
                     raise StoreUnavailable
                 return inner.dynamodb.call(operation, request, deadline)
 
         return Store(Seam(), inner.table, deadline)  # type: ignore[arg-type]  # it stands in for the seam
+
+
+class FaultyFromNow(Faulty):
+    """A runtime whose claims table answers until it is told not to."""
+
+    failing = False
 
 
 def returns(payload: dict[str, Any]) -> int:
@@ -519,6 +707,7 @@ def test_an_outcome_leaves_the_record_and_the_message_as_its_row_says(world: Wor
     for row in OUTCOMES:
         with subtests.test(row=row):
             put(world, None)
+            world.dynamodb.delete_item(TableName=TABLE, Key={"pk": {"S": "~lock#report"}})
             check_outcome(world, row)
 
 
@@ -526,6 +715,7 @@ ARRANGED: dict[str, Callable[[World], dict[str, Any]]] = {
     "Completed": lambda world: {},
     "Replayed": lambda world: {"earlier": {"n": 1}},
     "Deferred": lambda world: {"record": replace(BASE, lease_expires_at=NOW + 9, payload_fingerprint=None)},
+    "Deferred, its lock is held": lambda world: {"lock": "report"},
     "Released": lambda world: {"function": fails},
     "Rejected": lambda world: {"function": refuses},
     "RefusedMessage": lambda world: {"earlier": {"n": 2}},
@@ -547,7 +737,11 @@ def check_outcome(world: World, row: str) -> None:
     if "record" in given:
         put(world, given["record"])
     message, before = world.message(given.get("name", "pay"), {"n": 1}), world.record("pay", "k-1")
-    job_type = JobType(given.get("function", returns), "pay", semantics=given.get("semantics", Semantics.AT_LEAST_ONCE))
+    options = {name: given[name] for name in ("semantics", "lock") if name in given}
+    job_type = JobType(given.get("function", returns), "pay", **options)
+    if "lock" in given:
+        lock = LockItem(f"~lock#{given['lock']}", holder="another", token="t", lease_expires_at=NOW + 9, expires_at=NOW)
+        world.dynamodb.put_item(TableName=TABLE, Item=lock.to_item())
 
     app = world.app(job_type, runtime=given.get("runtime"))
     answer = app.consumer(event_of(message), given.get("context", FakeLambdaContext()))

@@ -11,13 +11,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from onceq.errors import EnvelopeError, IdempotencyKeyError
+from onceq.keys import check_key, join_key
 from onceq.message import (
     DeadLetterNote,
     Envelope,
     Message,
     NewerEnvelope,
-    check_key,
-    join_key,
     open_envelope,
     seal,
 )

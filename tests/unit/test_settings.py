@@ -24,11 +24,14 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     expected = Settings(
         queues={},
         claims_table="",
+        outbox_table="",
         concurrency=10,
         clock_skew=10.0,
         reserve=1.0,
         result_limit=32_768,
         max_hops=1_000,
+        outbox_overdue=300,
+        recovery_rate=50,
         log_payloads=False,
     )
 
@@ -40,12 +43,15 @@ def test_every_variable_is_read() -> None:
     """Each documented variable reaches its setting, and there is no setting without a variable."""
     values = {
         "ONCEQ_CLAIMS_TABLE": "claims",
+        "ONCEQ_OUTBOX_TABLE": "outbox",
         "ONCEQ_QUEUES": json.dumps({"default": QUEUE, "reports": {"url": "https://sqs.example/1/R"}}),
         "ONCEQ_CONCURRENCY": "3",
         "ONCEQ_CLOCK_SKEW": "0.5",
         "ONCEQ_RESERVE": "2",
         "ONCEQ_RESULT_LIMIT": "0",
         "ONCEQ_MAX_HOPS": "7",
+        "ONCEQ_OUTBOX_OVERDUE": "120",
+        "ONCEQ_RECOVERY_RATE": "25",
         "ONCEQ_LOG_PAYLOADS": "True",
     }
     read = Settings.from_env(values)
@@ -55,6 +61,7 @@ def test_every_variable_is_read() -> None:
     assert (read.queue_of(""), read.queue_of("arn:other")) == (None, None)
     assert (read.claims_table, read.concurrency, read.clock_skew, read.reserve) == ("claims", 3, 0.5, 2.0)
     assert (read.result_limit, read.max_hops, read.log_payloads) == (0, 7, True)
+    assert (read.outbox_table, read.outbox_overdue, read.recovery_rate) == ("outbox", 120, 25)
     assert {PREFIX + field.name.upper() for field in dataclasses.fields(Settings)} == set(values)
 
 
@@ -63,6 +70,7 @@ def test_every_variable_is_read() -> None:
     [
         ("ONCEQ_CLAIM_TABLE", "Did you mean ONCEQ_CLAIMS_TABLE?"),
         ("ONCEQ_CONCURENCY", "Did you mean ONCEQ_CONCURRENCY?"),
+        ("ONCEQ_OUTBOX_TABEL", "Did you mean ONCEQ_OUTBOX_TABLE?"),
         ("ONCEQ_XYZ", "Known are ONCEQ_CLAIMS_TABLE, "),
     ],
 )
@@ -87,6 +95,9 @@ def test_an_unknown_setting_is_an_error_with_a_suggestion(name: str, suggestion:
         ("ONCEQ_RESERVE", "601", "a number from 0 to 600"),
         ("ONCEQ_RESULT_LIMIT", "400000", "a number from 0 to 350000"),
         ("ONCEQ_MAX_HOPS", "-1", "a number from 0 to 1e+06"),
+        ("ONCEQ_OUTBOX_OVERDUE", "-1", "a number from 0 to 1.2096e+06"),
+        ("ONCEQ_OUTBOX_OVERDUE", "5 min", "a whole number"),
+        ("ONCEQ_RECOVERY_RATE", "0", "a number from 1 to 1e+06"),
         ("ONCEQ_LOG_PAYLOADS", "maybe", "give true or false"),
         ("ONCEQ_QUEUES", "nonsense", "is not JSON"),
         ("ONCEQ_QUEUES", "[]", "needs a url"),

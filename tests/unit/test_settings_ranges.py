@@ -15,6 +15,8 @@ RANGES = [
     ("reserve", "ONCEQ_RESERVE", 0, 600),
     ("result_limit", "ONCEQ_RESULT_LIMIT", 0, 350_000),
     ("max_hops", "ONCEQ_MAX_HOPS", 0, 1_000_000),
+    ("outbox_overdue", "ONCEQ_OUTBOX_OVERDUE", 0, 1_209_600),
+    ("recovery_rate", "ONCEQ_RECOVERY_RATE", 1, 1_000_000),
 ]
 
 
