@@ -66,6 +66,8 @@ def test_a_scene_ends_as_it_should_when_nobody_dies(world: World, name: str) -> 
 
 
 @pytest.mark.parametrize("point", points(), ids=str)
+# Some points are reached in every scene: ten seconds alone, and several times that where others use the machine too.
+@pytest.mark.timeout(360)
 # The renewal's thread dies with its process, and nobody is there to catch it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_death_at_any_call_of_a_seam_is_recovered_by_the_next_delivery(world: World, point: Point) -> None:

@@ -65,13 +65,15 @@ def test_a_job_that_has_not_ended_is_kept_for_a_longer_retention_too(worker: Wor
 
 
 def test_the_record_remembers_that_a_job_starts_at_most_once(worker: Worker) -> None:
-    """G9: what may happen to a job stands in its record, by its latest claim, and such a record is never forgotten."""
+    """G9: what may happen to a job stands in its record, by whichever claim said so, and it is never forgotten."""
     first = worker.take(semantics=Semantics.AT_MOST_ONCE)
     released = first.release(NOW, not_before=NOW, error=None, counted=True)
 
     assert (first.record.semantics, first.record.expires_at) == (Semantics.AT_MOST_ONCE, None)
     assert (released.semantics, released.expires_at) == (Semantics.AT_MOST_ONCE, None)
-    assert worker.take().record.semantics is Semantics.AT_LEAST_ONCE
+    assert worker.take().record.semantics is Semantics.AT_MOST_ONCE
+    worker.take("k-2").release(NOW, not_before=NOW, error=None, counted=True)
+    assert worker.take("k-2", semantics=Semantics.AT_MOST_ONCE).record.semantics is Semantics.AT_MOST_ONCE
 
 
 @pytest.mark.parametrize(

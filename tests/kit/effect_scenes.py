@@ -183,7 +183,7 @@ def queue_that_is_late(scene: Scene) -> Expected:
     scene.settings = replace(scene.settings, queues={**scene.settings.queues, "late": late})
     scene.serve(charge, mail)
     scene.insist(lambda app: app.enqueue(charge, {}, key=key))
-    scene.until_quiet(rounds=6)
+    scene.until_quiet(rounds=4)
     (entry,) = scene.entries()
     assert "NonExistentQueue" in entry["error"]["S"]
     scene.queue("late")
