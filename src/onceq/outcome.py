@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from onceq.outbox import OutboxEntry
 
 MOST_FRAMES = 8
+# How long a job waits, in seconds, whose transaction others were in the way of, or no permission was there for.
+CONTENDED_SECONDS = (0.5, 30)
+DENIED_SECONDS = (60, 900)
 LONGEST_TRACE = 4_000
 # SQS's 12 hours count from the receive: less what an invocation of 15 minutes may have taken since then.
 LONGEST_VISIBILITY = MAX_VISIBILITY - 1_000
@@ -127,8 +130,10 @@ def _end_of(
     if job_type.semantics is Semantics.AT_MOST_ONCE and not isinstance(error, Retry):
         return HoldFor(f"an at-most-once job failed: {said}")
     if isinstance(error, TransactionContended | TransactionDenied):
-        # Nothing was applied, and it is not the job's fault: no attempt is used for it.
-        return Release(now_ms + math.ceil(job_type.backoff.delay(attempt, uniform) * 1000), said, counted=False)
+        # Nothing was applied, and it is not the job's fault: no attempt is used for it. SQS moves a message after 100
+        # receives, so a table that is missing is asked for rarely enough that a deployment comes first.
+        low, high = DENIED_SECONDS if isinstance(error, TransactionDenied) else CONTENDED_SECONDS
+        return Release(now_ms + math.ceil(uniform(low, high) * 1000), said, counted=False)
     if attempt >= job_type.max_attempts:
         return RejectFor(f"attempts used up ({attempt} of {job_type.max_attempts}): {said}")
     delay = error.delay if isinstance(error, Retry) else None

@@ -90,7 +90,7 @@ class Queue:
 
     def within(self, deadline: Deadline) -> Queue:
         """Return this queue with another deadline for its retries, on the same client."""
-        return Queue(self._clock, self._tokens, deadline, client=self._client)
+        return type(self)(self._clock, self._tokens, deadline, client=self._client)
 
     def send(self, url: str, entry: BatchEntry) -> str:
         """Send one message.

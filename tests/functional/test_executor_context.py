@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kit.claims import record_of
 from kit.clock import FakeLambdaContext
-from kit.world import event_of, kept
+from kit.world import TABLE, event_of, kept
 from onceq import ClaimLost, Context, ResultNotStored, job
+from onceq.record import Status
 
 if TYPE_CHECKING:
     from kit.world import World
@@ -168,9 +170,13 @@ def test_a_claim_lost_inside_a_job_passes_its_except_exception(world: World) -> 
     went_on: list[bool] = []
 
     @job("act")
-    def act(payload: dict[str, Any]) -> None:
+    def act(payload: dict[str, Any], ctx: Context) -> None:
+        record = world.record("act", ctx.key)
+        assert record is not None
+        theirs = replace(record, claimant="theirs", version=record.version + 1)
+        world.dynamodb.put_item(TableName=TABLE, Item=theirs.to_item())
         try:
-            raise ClaimLost(None, record_of())  # noqa: TRY301 - stands for a refused write of the context
+            ctx.step("effect", lambda: None)
         except Exception:  # noqa: BLE001 - what a job may do
             went_on.append(True)
 
@@ -180,6 +186,22 @@ def test_a_claim_lost_inside_a_job_passes_its_except_exception(world: World) -> 
     assert kept(app.consumer(event_of(message), FakeLambdaContext())) == [message["messageId"]]
     assert went_on == []
     assert "claim.lost" in world.names()
+
+
+def test_a_lost_claim_of_another_job_is_no_loss_of_this_ones(world: World) -> None:
+    """G4: a job that raises what some other attempt ended with has failed; its message is not acknowledged for it."""
+
+    @job("act")
+    def act(payload: dict[str, Any]) -> None:
+        raise ClaimLost(record_of(Status.COMPLETED), record_of())
+
+    message = world.message("act")
+
+    assert kept(world.app(act).consumer(event_of(message), FakeLambdaContext())) == [message["messageId"]]
+    record = world.record("act", "k-1")
+    assert record is not None
+    assert record.status is Status.FAILED
+    assert "claim.lost" not in world.names()
 
 
 class Unwritable:

@@ -471,11 +471,13 @@ def test_a_queue_that_does_not_answer_holds_nobody_up(post: Post) -> None:
 
     answer = post.relay(Running(post.world.clock, 60))
 
-    assert answer["sent"] == SHARDS
+    assert answer == {"sent": SHARDS, "failed": 1, "left": SHARDS - 1, "overdue": 0}
     healthy = [entry for entry in post.entries() if entry.queue == "default"]
     assert {entry.status for entry in healthy} == {"sent"}
     dead = [entry for entry in post.entries() if entry.queue == "gone"]
     assert {entry.status for entry in dead} == {"pending"}
+    # One was tried; to the others nothing was done, so nothing is written down of them.
+    assert sorted(entry.attempts for entry in dead) == [0] * (SHARDS - 1) + [1]
 
 
 def test_a_queue_that_does_not_answer_has_a_share_of_the_time_and_no_more(post: Post) -> None:

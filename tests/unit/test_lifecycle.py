@@ -24,6 +24,7 @@ from onceq.errors import (
     StepUncertain,
     StoreUnavailable,
     TransactionContended,
+    TransactionDenied,
     TransactionRefused,
 )
 from onceq.job_type import JobType
@@ -507,6 +508,7 @@ RAISED: dict[str, BaseException | None] = {
     ),
     'the same, with `on_conflict="reject"`': ConditionNotMet("x", write="x", item=None, rejects=True),
     "returns, and its transaction is contended": TransactionContended("others wrote the same items"),
+    "returns, and a table is missing or may not be written": TransactionDenied("AccessDeniedException"),
     "returns, and its transaction is refused": TransactionRefused("too large"),
 }
 # Decided by no function: the executor writes nothing.
@@ -532,7 +534,8 @@ def checked_end(cell: str, end: ends.End, attempt: int) -> type[ends.End]:
     else:
         known = {
             "release for the back-off": (BACKOFF.limit(attempt), True),
-            "release for the back-off, not counted": (BACKOFF.limit(attempt), False),
+            "release for up to 30 s, not counted": (30, False),
+            "release for up to 15 min, not counted": (900, False),
             "release for 30 s": (30, True),
             "release for 60 s, not counted": (60, False),
         }
