@@ -97,7 +97,8 @@ def key_made_from(job_type: str, key: str, name: str | int) -> str:
         'o-1.1-'
     """
     digest = hashlib.sha256(encode([job_type, key, name]).encode()).hexdigest()
-    readable = key[:READABLE].replace("<", "(")  # so that no key becomes one with a placeholder
+    # With the "." behind it a key could become one with a placeholder.
+    readable = key[:READABLE].replace(PLACEHOLDER[:-1], "(aws.scheduler")
     return f"{readable}.{name}-{digest}"
 
 
