@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onceq.catalogue import JobTypes
 from onceq.clock import OpenDeadline, ShorterDeadline, deadline_of
 from onceq.effect_events import JobResolved, LockWasLost
-from onceq.errors import ConfigurationError, require
+from onceq.errors import ConfigurationError
 from onceq.invocation import Invocation
 from onceq.keys import check_key
 from onceq.locks import check_seconds, take
@@ -20,7 +20,6 @@ from onceq.producer import Enqueued, Producer
 from onceq.record import pk_of
 from onceq.resolving import Resolution, resolve
 from onceq.runtime import Runtime
-from onceq.sealing import NO_OUTBOX
 from onceq.status import JobStatus
 from onceq.store import is_free
 from onceq.telemetry import Telemetry
@@ -143,7 +142,7 @@ class App:
             ConfigurationError: If the settings cannot be used.
             StoreError: If the outbox table could not be read.
         """
-        require(self.runtime.settings.outbox_table != "", NO_OUTBOX)
+        self.runtime.settings.named_outbox()
         with self._invoked(context) as invocation:
             return invocation.relay().run_once().to_json()
 
@@ -227,13 +226,13 @@ class App:
         """
         token, staged = self.runtime.tokens.token(), transact_writes
         known: dict[str, Any] = {"key": key, "delay": delay, "group": group, "queue": queue, "token": token}
-        key, entry = self._producer.sealer.stage(job_type, payload, **known).staged
+        entry = self._producer.sealer.stage(job_type, payload, **known).committed(self.runtime.clock.now_ms())
         transaction = staged if isinstance(staged, Transaction) else self.transaction(staged)
         self.runtime.outbox(OpenDeadline()).commit(transaction, entry, token)
         soon = ShorterDeadline(OpenDeadline(), SOON_SECONDS, self.runtime.clock)
         message_id = Invocation(self.runtime, soon, self._telemetry).relay().send([entry]).get(entry.pk)
         self._telemetry.flush()
-        return Enqueued(key, message_id)
+        return Enqueued(entry.idempotency_key, message_id)
 
     @contextmanager
     def lock(self, name: str, *, seconds: float = 60) -> Iterator[HeldLock]:
@@ -288,8 +287,9 @@ class App:
             StoreError: If the claims table did not answer.
         """
         record = self.runtime.store(OpenDeadline()).get(self._pk(job_type, key)[0])
-        gone = record is None or is_free(record, self.runtime.clock.now_ms())
-        return None if gone or record is None else JobStatus.of(record)
+        if record is None or is_free(record, self.runtime.clock.now_ms()):
+            return None
+        return JobStatus.of(record)
 
     def resolve(
         self,

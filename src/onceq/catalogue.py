@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceq.codec import printable
-from onceq.errors import ConfigurationError, EnvelopeError, MessageError, require
+from onceq.errors import ConfigurationError, EnvelopeError, MessageError
 from onceq.job_type import JobType
 from onceq.keys import check_key
 from onceq.message import Envelope, Message, NewerEnvelope, open_envelope
 from onceq.record import pk_of
+from onceq.settings import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

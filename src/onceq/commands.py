@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onceq.clock import OpenDeadline
 from onceq.codec import decode
 from onceq.console import ConsoleHook, hooks_for
-from onceq.errors import ConfigurationError, PayloadError, require
+from onceq.errors import ConfigurationError, PayloadError
 from onceq.keys import check_effect_name, check_key
 from onceq.listing import (
     entries_text,
@@ -31,7 +31,7 @@ from onceq.loading import load_app
 from onceq.locks import KIND, LockItem
 from onceq.outbox import SHARDS, Delivery, OutboxEntry
 from onceq.record import Status, pk_of
-from onceq.sealing import NO_OUTBOX
+from onceq.settings import require
 from onceq.statefile import connect
 from onceq.status import JobStatus
 from onceq.store import is_free
@@ -118,7 +118,7 @@ def list_outbox(options: argparse.Namespace) -> int:
     """List the messages that wait in the outbox, and those that were sent where they are asked for."""
     connect()
     runtime = app_of(options).runtime
-    require(runtime.settings.outbox_table != "", NO_OUTBOX)
+    runtime.settings.named_outbox()
     outbox, limit = runtime.outbox(OpenDeadline()), options.limit
     entries = _pending(outbox, limit + 1)
     if len(entries) > limit:
@@ -251,9 +251,10 @@ def _pending(outbox: Outbox, most: int) -> list[OutboxEntry]:
         start: Mapping[str, Any] | None = None
         read = 0
         while read < most:
-            page, start = outbox.pending(shard, now_ms=_ALWAYS_MS, start=start, limit=most - read)
-            entries += page
-            read += len(page)
+            page = outbox.pending(shard, now_ms=_ALWAYS_MS, start=start, limit=most - read)
+            start = page.following
+            entries += page.entries
+            read += len(page.entries) + len(page.unreadable)
             if start is None:
                 break
     return sorted(entries, key=lambda entry: (entry.next_at or 0, entry.pk))[:most]

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceq.clock import SystemClock
-from onceq.errors import ConfigurationError, require
+from onceq.errors import ConfigurationError
 from onceq.local import AWS_VARIABLES, MotoServer, child_environment, replaced_environment
 from onceq.resources import Resources, create_resources
-from onceq.settings import PREFIX, Settings
+from onceq.settings import PREFIX, Settings, require
 from onceq.sources import function_of, scheduled, sources_of
 from onceq.statefile import PLACES, STATE_FILE, running_state, state_file
 from onceq.supervisor import Child, Supervisor

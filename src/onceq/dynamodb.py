@@ -58,13 +58,13 @@ class DynamoDB:
             message = f"{operation} was not answered: {error}"
             raise StoreUnavailable(message) from error
         except ClientError as error:
-            code = error.response.get("Error", {}).get("Code")
+            code = error.response.get("Error", {}).get("Code", "")
             if code == "ConditionalCheckFailedException":
                 raise ConditionFailed(error.response.get("Item")) from None
             if reasons := error.response.get("CancellationReasons"):
                 raise TransactionCancelled(reasons) from None
             message = f"{operation} was refused: {error}"
-            raise StoreError(message) from error
+            raise StoreError(message, code=code) from error
         except BotoCoreError as error:
             message = f"{operation} could not be sent: {error}"
             raise StoreError(message) from error

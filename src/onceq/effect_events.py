@@ -120,6 +120,17 @@ class OutboxOverdue(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ItemUnreadable(Event):
+    """An item of a table is none that this release can read; it was passed over, and holds up no other."""
+
+    name: ClassVar[str] = "item.unreadable"
+    metric: ClassVar[str | None] = "ItemsUnreadable"
+    level: ClassVar[int] = logging.ERROR
+    table: str
+    item: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RelayEnded(Event):
     """A run of the relay is over; the oldest message that it left behind is so many seconds past due."""
 

@@ -42,21 +42,9 @@ class Sending:
     queue: str | None = None
     entry: OutboxEntry | None = None
 
-    @property
-    def staged(self) -> tuple[str, OutboxEntry]:
-        """The key and the entry of a message that goes through the outbox."""
-        assert self.entry is not None, "staged without an outbox"  # noqa: S101 - the sealer always makes one
-        return self.key, self.entry
 
-
-# Checks and seals a message: what is sent, and its number among what this job sends.
-Stage = Callable[..., Sending]
-
-
-def _unsealed(job_type: Any, payload: Any, *, key: Any, number: int, **placing: Any) -> Sending:
-    """Stage a message in a unit test, where there is no queue to know its limits from."""
-    made = key_made_from("job", "key", number) if key is None else str(key)
-    return Sending(getattr(job_type, "name", job_type), payload, made, **placing)
+# Checks and seals a message, with its number among what this job sends.
+Stage = Callable[..., "OutboxEntry"]
 
 
 @dataclass(slots=True)
@@ -66,24 +54,31 @@ class Effects:
     Args:
         steps: The steps.
         transaction: The job's own writes.
-        stage: Checks and seals a message.
+        stage: Checks and seals a message; ``None`` in a unit test, where there is no queue to know its limits from.
         keys_are_pruned: Says whether the services that this job calls may have forgotten the keys of earlier attempts.
         sent: What was staged to be sent, in order.
     """
 
     steps: Steps = field(default_factory=Steps)
     transaction: Transaction = field(default_factory=Transaction)
-    stage: Stage = _unsealed
+    stage: Stage | None = None
     keys_are_pruned: Callable[[], bool] = lambda: False
     sent: list[Sending] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def send(self, job_type: Any, payload: Any, **options: Any) -> str:
+    def send(self, job_type: Any, payload: Any, *, key: Any, **placing: Any) -> str:
         """Stage a message; see `onceq.Context.send`."""
         with self._lock:  # two threads of a job must not take one number
             self.transaction.check_open("a message")
-            sending = self.stage(job_type, payload, number=len(self.sent), **options)
-            size = size_of(sending.entry.to_item()) if sending.entry else 0
+            number = len(self.sent)
+            if self.stage is None:
+                made = key_made_from("job", "key", number) if key is None else str(key)
+                sending = Sending(getattr(job_type, "name", job_type), payload, made, **placing)
+                size = 0
+            else:
+                entry = self.stage(job_type, payload, key=key, number=number, **placing)
+                sending = Sending(entry.job_type, payload, entry.idempotency_key, **placing, entry=entry)
+                size = size_of(entry.to_item())
             self.transaction.reserve(f"the message to {sending.job_type!r}", size)
             self.sent.append(sending)
         return sending.key

@@ -151,11 +151,19 @@ class EnqueueFailed(OnceqError):
 class StoreError(OnceqError):
     """A table refused a request: check the table's name, region and the function's permissions.
 
+    Attributes:
+        code: DynamoDB's code for it; empty where the request could not even be sent.
+
     Example:
         >>> raise StoreError("AccessDeniedException: the role may not write the table")
         Traceback (most recent call last):
         onceq.errors.StoreError: AccessDeniedException: the role may not write the table
     """
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        """Keep the code."""
+        self.code = code
+        super().__init__(message)
 
 
 class StoreUnavailable(StoreError):
@@ -387,9 +395,3 @@ def seconds_of(delay: float | timedelta, longest: int = LONGEST_DELAY) -> float:
         message = f"a delay is a number of seconds from 0 to {longest} ({longest // 86_400} days), not {delay!r}"
         raise ValueError(message)
     return float(seconds)
-
-
-def require(holds: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion
-    """Raise a `ConfigurationError` with that message unless the condition holds."""
-    if not holds:
-        raise ConfigurationError(message)

@@ -19,10 +19,11 @@ import jmespath
 import jmespath.exceptions
 
 from onceq.codec import fingerprint, fit, fits_json, printable
-from onceq.errors import ConfigurationError, IdempotencyKeyError, MessageError, PayloadError, require
+from onceq.errors import ConfigurationError, IdempotencyKeyError, MessageError, PayloadError
 from onceq.keys import check_key, join_key
 from onceq.record import Semantics
 from onceq.retry import Backoff
+from onceq.settings import require
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -139,9 +140,8 @@ class JobType(Generic[P, R]):
             f"{self.name}: downstream_key_lifetime={self.downstream_key_lifetime!r}: give seconds above 0",
         )
         require(isinstance(self.backoff, Backoff), f"{self.name}: backoff={self.backoff!r}: give a Backoff")
-        require(
-            isinstance(self.queue, str) and self.queue != "", f"{self.name}: queue={self.queue!r}: give a queue's name"
-        )
+        named = isinstance(self.queue, str) and self.queue != ""
+        require(named, f"{self.name}: queue={self.queue!r}: give a queue's name")
         for option, selector in (("key", self.key), ("fingerprint", self.fingerprint)):
             require(
                 selector is None or isinstance(selector, str | _All) or callable(selector),

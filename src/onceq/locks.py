@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from onceq.errors import LockBusy, StoreError, require
+from onceq.errors import LockBusy, StoreError
 from onceq.keys import check_key
 from onceq.record import RESERVED, Item, pk_of
+from onceq.settings import require
 from onceq.store import HELD, UNLOCKED, Refused, Table
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from pynamodb.attributes import NumberAttribute, UnicodeAttribute
 from pynamodb.models import Model
 
+from onceq.record import RESERVED, Record
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from onceq.record import Record
 
 
 class ClaimModel(Model):
@@ -67,8 +67,6 @@ def claims_table(name: str, *, host: str | None = None, region: str | None = Non
 
 def records(table: type[ClaimModel]) -> Iterator[Record]:
     """Iterate over every job's record of a table, by a consistent scan; locks and the sweep's place are passed over."""
-    from onceq.record import RESERVED, Record  # noqa: PLC0415 - typing only above
-
     for item in table.scan(~table.pk.startswith(RESERVED), consistent_read=True):
         raw: dict[str, Any] = item.serialize()
         yield Record.from_item(raw)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceq.errors import TransactionCancelled, TransactionRefused
-from onceq.record import Item
-from onceq.store import NEW, PENDING, Refused, Table, transact
+from onceq.record import PARTITION_KEY, Item
+from onceq.store import ALL_OLD, NEW, PENDING, Refused, Table, transact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,9 +86,12 @@ class OutboxEntry(Item):
     next_at: int | None = None
 
     def committed(self, now_ms: int) -> OutboxEntry:
-        """Return the entry as it is committed: its head start counts from then, and not from when it was staged."""
-        soon = self.created_at + HEAD_START_MS + 1_000 > (self.next_at or 0)
-        return replace(self, next_at=(self.next_at or 0) + now_ms - self.created_at) if soon else self
+        """Return the entry as it is committed: its head start counts from then, and not from when it was staged.
+
+        The number at the end of its id is added, since the index keeps no order between equals.
+        """
+        number = int(self.pk.rpartition("-")[2])
+        return replace(self, next_at=max(self.next_at or 0, now_ms + HEAD_START_MS) + number)
 
     def sent(self, message_id: str, now_ms: int) -> OutboxEntry:
         """Return the entry as sent."""
@@ -119,12 +122,18 @@ def shard_of(token: str) -> str:
     return str(zlib.crc32(token.encode()) % SHARDS)
 
 
-def _readable(item: Mapping[str, Any]) -> OutboxEntry | None:
-    """Read an entry; one that cannot be read holds up no other, and shows as a message that never leaves the index."""
-    try:
-        return OutboxEntry.from_item(item)
-    except (TypeError, ValueError):
-        return None
+class Page(NamedTuple):
+    """A page of the pending entries of a shard.
+
+    Args:
+        entries: The entries.
+        unreadable: Ids of items that are none, as far as this release can tell.
+        following: Where the next page starts; ``None`` after the last one.
+    """
+
+    entries: list[OutboxEntry]
+    unreadable: list[str]
+    following: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +145,7 @@ class Outbox(Table):
 
         Precondition: ``NEW``. A refusal that shows this very entry means that the transaction had happened.
         """
-        put = {"TableName": self.table, "Item": entry.to_item(), "ConditionExpression": NEW}
-        return {"Put": {**put, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}}
+        return {"Put": {"TableName": self.table, "Item": entry.to_item(), "ConditionExpression": NEW, **ALL_OLD}}
 
     def commit(self, transaction: Transaction, entry: OutboxEntry, token: str) -> None:
         """Write an entry together with writes of the caller's own: all of them happen, or none.
@@ -174,9 +182,7 @@ class Outbox(Table):
         """
         return self._mark(entry, entry.failed(error, next_at))
 
-    def pending(
-        self, shard: str, *, now_ms: int, start: Mapping[str, Any] | None = None, limit: int = 100
-    ) -> tuple[list[OutboxEntry], Mapping[str, Any] | None]:
+    def pending(self, shard: str, *, now_ms: int, start: Mapping[str, Any] | None = None, limit: int = 100) -> Page:
         """Read a page of the pending entries of a shard, those that were to be tried first in front.
 
         The index follows the table by a moment: an entry may be missing, or be sent already.
@@ -188,7 +194,7 @@ class Outbox(Table):
             limit: The most entries.
 
         Returns:
-            The entries, and where the next page starts; ``None`` after the last one.
+            The page. What a release of another kind wrote and this one cannot read is named in it.
         """
         request: dict[str, Any] = {
             "TableName": self.table,
@@ -201,10 +207,16 @@ class Outbox(Table):
         if start is not None:
             request["ExclusiveStartKey"] = start
         answer = self.dynamodb.call("Query", request, self.deadline)
-        entries = [_readable(item) for item in answer.get("Items", [])]
-        # What a later release writes there is its own to send.
-        waiting = [entry for entry in entries if entry is not None and entry.status == Delivery.PENDING]
-        return waiting, answer.get("LastEvaluatedKey")
+        page = Page([], [], answer.get("LastEvaluatedKey"))
+        for item in answer.get("Items", []):
+            try:
+                entry = OutboxEntry.from_item(item)
+            except (TypeError, ValueError):
+                page.unreadable.append(str(item[PARTITION_KEY]["S"]))
+                continue
+            if entry.status == Delivery.PENDING:  # a later release's own state is its own to send
+                page.entries.append(entry)
+        return page
 
     def _mark(self, entry: OutboxEntry, new: OutboxEntry) -> OutboxEntry | Refused[OutboxEntry]:
         return self._update(entry, new, PENDING, {"pending": Delivery.PENDING}, status="status")

@@ -7,7 +7,7 @@ runs out of time goes on where it stopped at its next run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceq import effect_events as events
@@ -52,23 +52,7 @@ class Swept:
 
     def to_json(self) -> dict[str, Any]:
         """Return what `onceq.App.recovery` answers."""
-        return {
-            "scanned": self.scanned,
-            "failed": self.failed,
-            "uncertain": self.uncertain,
-            "lost": self.lost,
-            "finished": self.finished,
-        }
-
-
-def _readable(item: Mapping[str, Any]) -> Record | None:
-    """Read a record; one of another release that cannot be read holds up no other, and its delivery decides."""
-    try:
-        record = Record.from_item(item)
-        open_steps(record.steps)
-    except (TypeError, ValueError, PayloadError):
-        return None
-    return record
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +154,18 @@ class Recovery:
             request["ExclusiveStartKey"] = start
         answer = self.store.dynamodb.call("Scan", request, self.deadline)
         units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0))
-        page = [record for item in answer.get("Items", []) if (record := _readable(item)) is not None]
+        page = [record for item in answer.get("Items", []) if (record := self._read(item)) is not None]
         return page, int(answer.get("ScannedCount", 0)), units, answer.get("LastEvaluatedKey")
+
+    def _read(self, item: Mapping[str, Any]) -> Record | None:
+        """Read a record. What cannot be read holds up no other; a delivery of its message is kept and says so, too."""
+        try:
+            record = Record.from_item(item)
+            open_steps(record.steps)
+        except (TypeError, ValueError, PayloadError):
+            self.telemetry.emit(events.ItemUnreadable(table=self.store.table, item=str(item[PARTITION_KEY]["S"])))
+            return None
+        return record
 
     def _cursor(self) -> Mapping[str, Any] | None:
         request = {"TableName": self.store.table, "Key": {PARTITION_KEY: {"S": CURSOR}}, "ConsistentRead": True}

@@ -48,7 +48,7 @@ class Sent:
         failed: Entries that it did not take; they are tried again.
         left: Entries that are due and were not tried: no time, or their queue failed.
         oldest_ms: How long the oldest entry of `failed` and `left` is past due.
-        overdue: How many of them are past due for longer than the setting allows.
+        overdue: How many of them are past due for longer than the setting allows, and what cannot be read at all.
     """
 
     sent: int = 0
@@ -95,7 +95,7 @@ class Relay:
             StoreError: If the outbox table could not be read.
         """
         done = Sent()
-        for page in self._pages():
+        for page in self._pages(done):
             self._send_page(page, done)
         seconds = round(done.oldest_ms / 1000)
         if done.overdue:
@@ -121,7 +121,7 @@ class Relay:
             self.telemetry.emit(MessageFaulted(message_id=None, reason=reason, trace=trace_of(error)))
             return {}
 
-    def _pages(self) -> Iterator[list[OutboxEntry]]:
+    def _pages(self, done: Sent) -> Iterator[list[OutboxEntry]]:
         """Yield pages of entries, of one shard after the other, until all are read or the time is short."""
         now_ms = self.clock.now_ms()
         waiting: dict[str, Mapping[str, Any] | None] = {str(shard): None for shard in range(SHARDS)}
@@ -129,12 +129,15 @@ class Relay:
             for shard, start in list(waiting.items()):
                 if self.deadline.remaining() < RESERVE_SECONDS:
                     return
-                page, following = self.outbox.pending(shard, now_ms=now_ms, start=start, limit=PAGE)
-                if following is None:
+                page = self.outbox.pending(shard, now_ms=now_ms, start=start, limit=PAGE)
+                if page.following is None:
                     del waiting[shard]
                 else:
-                    waiting[shard] = following
-                yield sorted(page, key=lambda entry: (entry.due_at, entry.created_at, entry.pk))
+                    waiting[shard] = page.following
+                done.overdue += len(page.unreadable)  # it waits, and nobody knows since when
+                for item in page.unreadable:
+                    self.telemetry.emit(events.ItemUnreadable(table=self.outbox.table, item=item))
+                yield sorted(page.entries, key=lambda entry: (entry.due_at, entry.created_at, entry.pk))
 
     def _send_page(self, page: Sequence[OutboxEntry], done: Sent) -> None:
         due = [entry for entry in page if self._is_due(entry)]

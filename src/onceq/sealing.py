@@ -13,12 +13,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from onceq.codec import decode, encode
-from onceq.effects import Sending
 from onceq.errors import LONGEST_DELAY, ConfigurationError, EnqueueRefused, MessageError, seconds_of
 from onceq.job_type import NAME, JobType
 from onceq.keys import check_key, key_made_from
 from onceq.message import current_hops, seal
-from onceq.outbox import HEAD_START_MS, LOOK_AHEAD_MS, MAX_BODY_BYTES, OutboxEntry, shard_of
+from onceq.outbox import LOOK_AHEAD_MS, MAX_BODY_BYTES, OutboxEntry, shard_of
 from onceq.queue import MAX_BYTES, MAX_DELAY, size_of
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 _GROUP = re.compile(r"[!-~]{1,128}")
 # The outbox waits as long as anybody means it; ten years are a mistake.
 LONGEST_OUTBOX_DELAY = 3_660 * 86_400
-NO_OUTBOX = "ONCEQ_OUTBOX_TABLE is not set: name the outbox table (template.yaml does)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +129,7 @@ class Sealer:
         token: str,
         sender: Sender | None = None,
         hops: int | None = None,
-    ) -> Sending:
+    ) -> OutboxEntry:
         """Seal a message for the outbox.
 
         Args:
@@ -147,14 +145,13 @@ class Sealer:
             hops: How often it was sent on from job to job; ``None`` where that is the thread's to know.
 
         Returns:
-            The message, with its entry.
+            Its entry, as it is staged.
 
         Raises:
             EnqueueRefused: If SQS, DynamoDB or the job type would refuse it.
             ConfigurationError: If the job type, the queue or the outbox table is not known.
         """
-        if not self.runtime.settings.outbox_table:
-            raise ConfigurationError(NO_OUTBOX)
+        self.runtime.settings.named_outbox()
         entry = Entry(job_type, payload, key, delay, group, queue)
         sealed = self._checked(entry, sender, number, hops, LONGEST_OUTBOX_DELAY)
         body = sealed.request["MessageBody"]
@@ -165,10 +162,8 @@ class Sealer:
             raise EnqueueRefused(message)
         now_ms = self.runtime.clock.now_ms()
         due_at = now_ms + math.ceil(sealed.delay * 1000)
-        # A FIFO queue takes no delay for a single message, so there the relay comes no sooner.
-        looked_at = due_at if sealed.queue.is_fifo else due_at - LOOK_AHEAD_MS
-        staged = OutboxEntry(
-            # Their order of sending is the order of their ids, and of the index, which keeps no order between equals.
+        return OutboxEntry(
+            # Their order of sending is the order of their ids.
             pk=f"{token}-{number:03}",
             job_type=sealed.job_type,
             idempotency_key=sealed.key,
@@ -178,9 +173,9 @@ class Sealer:
             due_at=due_at,
             group=None if group is None else str.__str__(group),
             shard=shard_of(token),
-            next_at=max(looked_at, now_ms + HEAD_START_MS) + number,
+            # A FIFO queue takes no delay for a single message, so there the relay comes no sooner.
+            next_at=due_at if sealed.queue.is_fifo else due_at - LOOK_AHEAD_MS,
         )
-        return Sending(sealed.job_type, payload, sealed.key, delay, group, queue, staged)
 
     def _checked(
         self, entry: Entry, sender: Sender | None, number: int, hops: int | None, longest_delay: int

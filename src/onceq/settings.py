@@ -16,6 +16,12 @@ PREFIX = "ONCEQ_"
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
+def require(holds: bool, message: str) -> None:  # noqa: FBT001 - reads as an assertion
+    """Raise a `ConfigurationError` with that message unless the condition holds."""
+    if not holds:
+        raise ConfigurationError(message)
+
+
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
     """One queue.
@@ -116,6 +122,11 @@ class Settings:
                 field_name, read = _READERS[name]
                 values[field_name] = read(name, text)
         return cls(**values)  # type: ignore[arg-type]  # each reader returns its field's type
+
+    def named_outbox(self) -> str:
+        """Return the name of the outbox table. Raises: ConfigurationError, if there is none."""
+        require(self.outbox_table != "", "ONCEQ_OUTBOX_TABLE is not set: name the outbox table (template.yaml does)")
+        return self.outbox_table
 
     def queue(self, name: str) -> QueueSettings:
         """Return the queue of that name.

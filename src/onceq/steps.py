@@ -215,15 +215,14 @@ class Steps:
         with self._finishing:  # one after the other, so that two large results do not overfill the item together
             room = max(0, MOST_BYTES - len((self.text or "").encode()))
             text = encode_result(value, min(self.limit, room))
-            if isinstance(text, str):
-                # As deep as it stands in the record: what cannot be read there again is not stored.
-                whole = encode_result({name: {"result": decode(text)}}, MOST_BYTES)
-                text = whole if isinstance(whole, ResultNotStored) else text
-            if isinstance(text, ResultNotStored):
-                # Recorded first, so that the effect is never repeated; then the job ends, since it cannot be replayed.
-                self._record(name, {"not_stored": text.reason, **marked})
-                self.interrupt(_without_result(name, text.reason))
-            result = decode(text)
+            result = text if isinstance(text, ResultNotStored) else decode(text)
+            # As deep as it stands in the record: what cannot be read there again is not stored either.
+            whole = encode_result({name: {"result": result}}, MOST_BYTES)
+            for refused in (text, whole):
+                if isinstance(refused, ResultNotStored):
+                    # Recorded first, so that the effect is never repeated; then the job ends: it cannot be replayed.
+                    self._record(name, {"not_stored": refused.reason, **marked})
+                    self.interrupt(_without_result(name, refused.reason))
             # A plain function that gave an awaitable is awaited on later attempts too.
             self._record(name, {"result": result, **marked})
         self._open.discard(name)

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from onceq.dynamodb import DynamoDB
 
 T = TypeVar("T", bound=Item)
-# What DynamoDB, and botocore, say of a request that is wrong in itself.
-_WRONG = ("ValidationException", "ItemCollectionSizeLimitExceeded", "Parameter validation failed", "could not be sent")
+# Of a request that is wrong in itself; one that could not even be sent has no code.
+_WRONG = ("ValidationException", "ItemCollectionSizeLimitExceededException", "")
 # botocore quotes what it cannot send; a payload is not logged.
 _VALUE = re.compile(r"value: .*?, (?=type)", re.DOTALL)
 
@@ -326,7 +326,7 @@ def transact(table: Table, items: Sequence[Mapping[str, Any]], token: str) -> No
         raise
     except StoreError as error:
         # What is wrong with the request is the job's to mend; the rest is a deployment's, and uses no attempt.
-        wrong = any(word in str(error) for word in _WRONG)
+        wrong = error.code in _WRONG
         raise (TransactionRefused if wrong else TransactionDenied)(_VALUE.sub("", str(error))) from error
 
 

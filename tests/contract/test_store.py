@@ -5,24 +5,19 @@ Each transition, with its precondition met and with each clause of it broken alo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kit.claims import NOW, record_of
-from onceq.codec import ResultNotStored
+from kit.transitions import CLAIMS, EFFECTS, LATER, NOW_S, Transition, take_over
 from onceq.errors import StoreError, StoreUnavailable
 from onceq.record import Record, Semantics, Status
-from onceq.store import Refused, Store
+from onceq.store import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from contract.conftest import Backend
-
-NOW_S = NOW // 1000
-LATER = {"plan": {"M": {"charge": {"S": "done"}}}, "trace": {"S": "of a later release"}}
 
 
 def first_of(key: str, **changes: Any) -> Record:
@@ -31,147 +26,8 @@ def first_of(key: str, **changes: Any) -> Record:
     return replace(new, **changes)
 
 
-@dataclass(frozen=True)
-class Transition:
-    """A write on UNCHANGED: what stands, how it is written, and what then stands."""
-
-    name: str
-    seen: Mapping[str, Any]
-    write: Callable[[Store, Record], Record | Refused[Record]]
-    changes: Mapping[str, Any]
-
-
-def _take_over(store: Store, seen: Record) -> Record | Refused[Record]:
-    new = replace(
-        seen,
-        status=Status.PROCESSING,
-        claimant="ours",
-        version=seen.version + 1,
-        fencing_token=NOW,
-        attempts=seen.attempts + 1,
-        lease_expires_at=NOW + 7,
-        not_before=None,
-        message_id="m-1",
-    )
-    return store.take_over(seen, new)
-
-
-TRANSITIONS = [
-    Transition(
-        "take over a failed one",
-        {"status": Status.FAILED, "not_before": NOW - 1, "error": "ValueError"},
-        _take_over,
-        {
-            "status": {"S": "processing"},
-            "claimant": {"S": "ours"},
-            "fencing_token": {"N": str(NOW)},
-            "attempts": {"N": "3"},
-            "lease_expires_at": {"N": str(NOW + 7)},
-            "not_before": None,
-            "message_id": {"S": "m-1"},
-        },
-    ),
-    Transition(
-        "take over a stale one",
-        {"lease_expires_at": NOW - 20_000},
-        _take_over,
-        {
-            "claimant": {"S": "ours"},
-            "fencing_token": {"N": str(NOW)},
-            "attempts": {"N": "3"},
-            "lease_expires_at": {"N": str(NOW + 7)},
-            "message_id": {"S": "m-1"},
-        },
-    ),
-    Transition(
-        "complete",
-        {"error": "of an earlier attempt"},
-        lambda store, seen: store.complete(seen, now_ms=NOW, expires_at=NOW_S + 60, result='{"a":"é\\u0000"}'),
-        {
-            "status": {"S": "completed"},
-            "completed_at": {"N": str(NOW)},
-            "expires_at": {"N": str(NOW_S + 60)},
-            "result": {"S": '{"a":"é\\u0000"}'},
-            "lease_expires_at": None,
-            "error": None,
-        },
-    ),
-    Transition(
-        "complete without a result",
-        {},
-        lambda store, seen: store.complete(seen, now_ms=NOW, expires_at=NOW_S + 60, result=ResultNotStored("large")),
-        {
-            "status": {"S": "completed"},
-            "completed_at": {"N": str(NOW)},
-            "expires_at": {"N": str(NOW_S + 60)},
-            "result_not_stored": {"S": "large"},
-            "lease_expires_at": None,
-        },
-    ),
-    Transition(
-        "release",
-        {},
-        lambda store, seen: store.release(
-            seen, not_before=NOW + 9, expires_at=NOW_S + 60, error="ValueError", attempts=1
-        ),
-        {
-            "status": {"S": "failed"},
-            "not_before": {"N": str(NOW + 9)},
-            "expires_at": {"N": str(NOW_S + 60)},
-            "error": {"S": "ValueError"},
-            "attempts": {"N": "1"},
-            "lease_expires_at": None,
-        },
-    ),
-    Transition(
-        "reject",
-        {},
-        lambda store, seen: store.reject(seen, claimant="taker", expires_at=NOW_S + 60, error="no"),
-        {
-            "status": {"S": "rejected"},
-            "claimant": {"S": "taker"},
-            "expires_at": {"N": str(NOW_S + 60)},
-            "error": {"S": "no"},
-            "lease_expires_at": None,
-        },
-    ),
-    Transition(
-        "reject a failed one",
-        {"status": Status.FAILED, "not_before": NOW - 1, "lease_expires_at": None},
-        lambda store, seen: store.reject(seen, claimant="taker", expires_at=NOW_S + 60, error="no"),
-        {
-            "status": {"S": "rejected"},
-            "claimant": {"S": "taker"},
-            "expires_at": {"N": str(NOW_S + 60)},
-            "error": {"S": "no"},
-            "not_before": None,
-        },
-    ),
-    Transition(
-        "hold",
-        {"semantics": Semantics.AT_MOST_ONCE},
-        lambda store, seen: store.hold(seen, claimant="taker", error="who knows"),
-        {
-            "status": {"S": "uncertain"},
-            "claimant": {"S": "taker"},
-            "expires_at": None,
-            "error": {"S": "who knows"},
-            "lease_expires_at": None,
-        },
-    ),
-    Transition(
-        "renew",
-        {},
-        lambda store, seen: store.renew(seen, lease_expires_at=NOW + 99),
-        {"lease_expires_at": {"N": str(NOW + 99)}},
-    ),
-]
+TRANSITIONS = [*CLAIMS, *EFFECTS]
 every_transition = pytest.mark.parametrize("transition", TRANSITIONS, ids=[each.name for each in TRANSITIONS])
-
-
-def seen_of(backend: Backend, transition: Transition) -> Record:
-    """Return the record that the transition starts from, on a key of its own."""
-    return record_of(key=backend.name(), **transition.seen)
 
 
 def test_a_first_claim_writes_the_whole_record_and_nothing_else(backend: Backend) -> None:
@@ -251,7 +107,7 @@ def test_a_transition_changes_exactly_its_attributes_and_raises_the_version(
     backend: Backend, transition: Transition
 ) -> None:
     """UNCHANGED met: the version rises by one, what a later release wrote stays, and nothing else moves."""
-    seen = backend.put(seen_of(backend, transition), **LATER)
+    seen = backend.put(transition.record(backend.name()), **LATER)
 
     written = transition.write(backend.store, seen)
 
@@ -270,7 +126,7 @@ def test_a_transition_is_refused_when_the_record_is_not_what_was_seen(
     backend: Backend, transition: Transition, moved: dict[str, Any]
 ) -> None:
     """G2, each clause of UNCHANGED alone: another claimant or another version refuses; the refusal shows the record."""
-    seen = seen_of(backend, transition)
+    seen = transition.record(backend.name())
     stands = backend.put(replace(seen, **moved), **LATER)
     before = backend.item(seen.pk)
 
@@ -283,7 +139,7 @@ def test_a_transition_on_a_record_that_is_gone_is_refused_and_makes_none(
     backend: Backend, transition: Transition
 ) -> None:
     """G2: UpdateItem makes an item where there is none; UNCHANGED does not let it."""
-    seen = seen_of(backend, transition)
+    seen = transition.record(backend.name())
 
     assert transition.write(backend.store, seen) == Refused(None)
     assert backend.item(seen.pk) is None
@@ -292,7 +148,7 @@ def test_a_transition_on_a_record_that_is_gone_is_refused_and_makes_none(
 @every_transition
 def test_a_transition_sent_twice_is_ours_and_written_once(backend: Backend, transition: Transition) -> None:
     """G11: every transition recognises its own earlier arrival, and the version rises once."""
-    seen = backend.put(seen_of(backend, transition), **LATER)
+    seen = backend.put(transition.record(backend.name()), **LATER)
 
     first = transition.write(backend.store, seen)
     after = backend.item(seen.pk)
@@ -307,7 +163,7 @@ def test_a_transition_is_not_taken_for_another_write_of_the_same_claimant_and_ve
     backend: Backend, transition: Transition
 ) -> None:
     """G11: the same claimant and the version being written are not enough: an earlier write of ours has both."""
-    seen = seen_of(backend, transition)
+    seen = transition.record(backend.name())
     backend.put(seen)
     written = transition.write(backend.store, seen)
     assert isinstance(written, Record)
@@ -321,7 +177,7 @@ def test_a_record_that_ttl_should_have_deleted_is_still_read(backend: Backend) -
     old = backend.put(record_of(Status.PROCESSING, backend.name(), expires_at=NOW_S - 86_400, lease_expires_at=1))
 
     assert backend.store.get(old.pk) == old
-    taken = _take_over(backend.store, old)
+    taken = take_over(backend.store, old)
     assert isinstance(taken, Record)
     assert taken.version == old.version + 1
 

@@ -1,199 +1,33 @@
-"""The contract of the store's writes about effects: a step, a hold, the sweep's mark, a person's decision.
+"""The store's writes about effects when the network fails: unheard, refused, landing late, several at once.
 
-Each with its precondition met, with each clause of it broken alone, sent twice, unheard, and landing late.
+What each writes, and on which condition, is in `test_store`.
 """
 
 from __future__ import annotations
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kit.claims import NOW, RETENTION_S, record_of
+from kit.claims import NOW, record_of
 from kit.faults import FaultyClient
+from kit.transitions import DONE, EFFECTS, LATER, NOW_S, OPEN, Transition, hold, mark_stale, step
 from onceq.client import ATTEMPTS
 from onceq.clock import OpenDeadline
-from onceq.decision import UNENDED_RETENTION_S
 from onceq.errors import StoreError, StoreUnavailable
-from onceq.record import Record, Semantics, Status
-from onceq.resolving import Decision, Resolution, decided
+from onceq.record import Record, Status
 from onceq.store import Refused, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from contract.conftest import Backend
+    from kit.transitions import Written
 
-NOW_S = NOW // 1000
-LATER_S = NOW_S + 7_777
-ONCE = Semantics.AT_MOST_ONCE
-LATER = {"plan": {"M": {"charge": {"S": "done"}}}, "trace": {"S": "of a later release"}}
-ODD = '{"charge":{"result":["","\\u0000","😀",1e22,null]}}'
-DONE = '{"charge":{"result":"ch_1"}}'
-OPEN = '{"call":{"started":1},"charge":{"result":"ch_1"}}'
-
-Written = Record | Refused[Record]
-
-
-@dataclass(frozen=True)
-class Transition:
-    """A write on UNCHANGED.
-
-    Args:
-        name: What it is.
-        kind: Its name in `kit.faults`.
-        status: The status of what stands.
-        seen: What else stands.
-        write: How it is written.
-        changes: What then stands otherwise, but the version; ``None`` is gone.
-    """
-
-    name: str
-    kind: str
-    status: Status
-    seen: Mapping[str, Any]
-    write: Callable[[Store, Record], Written]
-    changes: Mapping[str, Any]
-
-
-def _step(text: str | None, *, expires_at: int | None = LATER_S) -> Callable[[Store, Record], Written]:
-    return lambda store, own: store.step(own, steps=text, expires_at=expires_at)
-
-
-def _hold(claimant: str, went_stale: int | None = None) -> Callable[[Store, Record], Written]:
-    return lambda store, seen: store.hold(seen, claimant=claimant, error="who knows", went_stale=went_stale)
-
-
-def _mark_stale(store: Store, seen: Record) -> Written:
-    return store.mark_stale(seen, claimant="sweep", now_ms=NOW, error="it never ended")
-
-
-def _resolve(decision: Decision, **options: Any) -> Callable[[Store, Record], Written]:
-    def write(store: Store, seen: Record) -> Written:
-        resolution = Resolution(decision, reason="seen there", **options)
-        limits: dict[str, Any] = {"now_ms": NOW, "retention_s": RETENTION_S, "result_limit": 1_000}
-        return store.resolve(seen, decided(seen, resolution, token="person", **limits))
-
-    return write
-
-
-KEPT = {"expires_at": {"N": str(LATER_S)}}
-HELD = {
-    "status": {"S": "uncertain"},
-    "error": {"S": "who knows"},
-    "expires_at": None,
-    "lease_expires_at": None,
-    "went_stale": None,
-}
-STALE = {
-    "status": {"S": "failed"},
-    "claimant": {"S": "sweep"},
-    "error": {"S": "it never ended"},
-    "not_before": {"N": str(NOW)},
-    "went_stale": {"N": "1"},
-    "lease_expires_at": None,
-}
-# What a decision writes, whatever stood there.
-RESOLVED: dict[Decision, dict[str, Any]] = {
-    "done": {
-        "status": {"S": "completed"},
-        "result": {"S": '{"id":1}'},
-        "completed_at": {"N": str(NOW)},
-        "expires_at": {"N": str(NOW_S + RETENTION_S)},
-        "error": None,
-        "steps": None,
-        "went_stale": None,
-        "not_before": None,
-    },
-    "retry": {
-        "status": {"S": "failed"},
-        "attempts": {"N": "0"},
-        "not_before": {"N": str(NOW)},
-        "resolved_at": {"N": str(NOW)},
-        "expires_at": {"N": str(NOW_S + UNENDED_RETENTION_S)},
-        "error": {"S": "seen there"},
-        "steps": {"S": DONE},
-    },
-    "reject": {
-        "status": {"S": "rejected"},
-        "expires_at": {"N": str(NOW_S + RETENTION_S)},
-        "error": {"S": "seen there"},
-        "not_before": None,
-    },
-}
-
-
-def _never_expires(decision: Decision, status: Status) -> dict[str, Any]:
-    """What is opened again after it was uncertain is not forgotten before it ends."""
-    return {"expires_at": None} if (decision, status) == ("retry", Status.UNCERTAIN) else {}
-
-
-TRANSITIONS = [
-    Transition("the first step", "step", Status.PROCESSING, {}, _step(ODD), KEPT | {"steps": {"S": ODD}}),
-    Transition(
-        "a step that starts at most once",
-        "step",
-        Status.PROCESSING,
-        {"steps": DONE},
-        _step(OPEN, expires_at=None),
-        {"steps": {"S": OPEN}, "expires_at": None},
-    ),
-    Transition(
-        "the last step is taken out",
-        "step",
-        Status.PROCESSING,
-        {"steps": DONE},
-        _step(None),
-        KEPT | {"steps": None},
-    ),
-    Transition(
-        "a hold by the claimant, with steps",
-        "hold",
-        Status.PROCESSING,
-        {"steps": OPEN, "went_stale": 1},
-        _hold("theirs"),
-        HELD,
-    ),
-    Transition(
-        "a hold by a taker, with steps",
-        "hold",
-        Status.PROCESSING,
-        {"steps": OPEN, "semantics": ONCE},
-        _hold("taker", went_stale=1),
-        HELD | {"claimant": {"S": "taker"}, "went_stale": {"N": "1"}},
-    ),
-    Transition("the sweep's mark", "mark_stale", Status.PROCESSING, {"steps": DONE}, _mark_stale, STALE),
-    Transition("the sweep's mark, again stale", "mark_stale", Status.PROCESSING, {"went_stale": 1}, _mark_stale, STALE),
-    *(
-        Transition(
-            f"{decision}, of one that is {status}",
-            "resolve",
-            status,
-            {"steps": OPEN, "went_stale": 1},
-            _resolve(decision, **({"result": {"id": 1}} if decision == "done" else {})),
-            RESOLVED[decision] | {"claimant": {"S": "person"}} | _never_expires(decision, status),
-        )
-        for decision in get_args(Decision)
-        for status in (Status.UNCERTAIN, Status.REJECTED, Status.FAILED)
-    ),
-    Transition(
-        "retry, of one that starts at most once",
-        "resolve",
-        Status.UNCERTAIN,
-        {"semantics": ONCE, "resolved_at": NOW - 1_000},
-        _resolve("retry", steps={"charge": "ch_1"}),
-        RESOLVED["retry"] | {"claimant": {"S": "person"}, "expires_at": None},
-    ),
-]
-every_transition = pytest.mark.parametrize("transition", TRANSITIONS, ids=[each.name for each in TRANSITIONS])
-
-
-def seen_of(backend: Backend, transition: Transition) -> Record:
-    """Return the record that the transition starts from, on a key of its own."""
-    return record_of(transition.status, backend.name(), **transition.seen)
+every_transition = pytest.mark.parametrize("transition", EFFECTS, ids=[each.name for each in EFFECTS])
 
 
 def faulty(backend: Backend) -> tuple[Store, FaultyClient]:
@@ -204,78 +38,12 @@ def faulty(backend: Backend) -> tuple[Store, FaultyClient]:
 
 
 @every_transition
-def test_it_changes_exactly_its_attributes_and_raises_the_version(backend: Backend, transition: Transition) -> None:
-    """UNCHANGED met: what a later release wrote stays, and nothing else moves."""
-    seen = backend.put(seen_of(backend, transition), **LATER)
-
-    written = transition.write(backend.store, seen)
-
-    expected = seen.to_item() | LATER | {"version": {"N": "5"}} | dict(transition.changes)
-    assert backend.item(seen.pk) == {name: value for name, value in expected.items() if value is not None}
-    assert written == backend.store.get(seen.pk)
-
-
-@every_transition
-@pytest.mark.parametrize(
-    "moved",
-    [{"claimant": "another"}, {"version": 5}, {"version": 3}],
-    ids=["another claimant", "a later version", "an earlier version"],
-)
-def test_it_is_refused_when_the_record_is_not_what_was_seen(
-    backend: Backend, transition: Transition, moved: dict[str, Any]
-) -> None:
-    """G2, each clause of UNCHANGED alone; the refusal shows the record."""
-    seen = seen_of(backend, transition)
-    stands = backend.put(replace(seen, **moved), **LATER)
-    before = backend.item(seen.pk)
-
-    assert transition.write(backend.store, seen) == Refused(stands)
-    assert backend.item(seen.pk) == before
-
-
-@every_transition
-def test_it_is_refused_on_a_record_that_is_gone_and_makes_none(backend: Backend, transition: Transition) -> None:
-    """G2: UpdateItem makes an item where there is none; UNCHANGED does not let it."""
-    seen = seen_of(backend, transition)
-
-    assert transition.write(backend.store, seen) == Refused(None)
-    assert backend.item(seen.pk) is None
-
-
-@every_transition
-def test_it_is_ours_and_written_once_when_it_is_sent_twice(backend: Backend, transition: Transition) -> None:
-    """G11: it recognises its own earlier arrival, and the version rises once."""
-    seen = backend.put(seen_of(backend, transition), **LATER)
-
-    first = transition.write(backend.store, seen)
-    after = backend.item(seen.pk)
-
-    assert transition.write(backend.store, seen) == first
-    assert isinstance(first, Record)
-    assert backend.item(seen.pk) == after
-
-
-@every_transition
-@pytest.mark.parametrize("change", [{"steps": '{"mail":{"result":1}}'}, {"lease_expires_at": NOW + 12_345}], ids=str)
-def test_it_is_not_taken_for_another_write_of_the_same_claimant_and_version(
-    backend: Backend, transition: Transition, change: dict[str, Any]
-) -> None:
-    """G11: the same claimant and the version being written are not enough: another step, or a renewal, has both."""
-    seen = backend.put(seen_of(backend, transition))
-    written = transition.write(backend.store, seen)
-    assert isinstance(written, Record)
-    other = backend.put(replace(written, **change))
-
-    assert transition.write(backend.store, seen) == Refused(other)
-
-
-@every_transition
 @pytest.mark.parametrize(
     "fault", [FaultyClient.lose_response, FaultyClient.drop], ids=["applied, then lost", "never applied"]
 )
 def test_its_lost_response_is_recognised(backend: Backend, transition: Transition, fault: Any) -> None:
     """G11: sent again by the seam, it is ours; two requests, one write."""
-    seen = backend.put(seen_of(backend, transition))
+    seen = backend.put(transition.record(backend.name()))
     store, client = faulty(backend)
     fault(client, transition.kind)
 
@@ -290,7 +58,7 @@ def test_its_lost_response_is_recognised(backend: Backend, transition: Transitio
 @pytest.mark.parametrize("lost", [True, False], ids=["applied, then lost", "never applied"])
 def test_an_outcome_that_nobody_told_is_unknown(backend: Backend, transition: Transition, *, lost: bool) -> None:
     """No answer is no answer: StoreUnavailable, whether it was applied or not; the next look tells."""
-    seen = backend.put(seen_of(backend, transition))
+    seen = backend.put(transition.record(backend.name()))
     store, client = faulty(backend)
     (client.lose_response if lost else client.drop)(transition.kind, times=ATTEMPTS)
 
@@ -306,7 +74,7 @@ def test_an_outcome_that_nobody_told_is_unknown(backend: Backend, transition: Tr
 @every_transition
 def test_it_changes_nothing_when_it_lands_after_the_next_write(backend: Backend, transition: Transition) -> None:
     """G2: the retry landed and somebody wrote after it; the first request finds another version."""
-    seen = backend.put(seen_of(backend, transition), **LATER)
+    seen = backend.put(transition.record(backend.name()), **LATER)
     store, client = faulty(backend)
     client.hold_back(transition.kind)
     written = transition.write(store, seen)
@@ -322,7 +90,7 @@ def test_it_changes_nothing_when_it_lands_after_the_next_write(backend: Backend,
 @every_transition
 def test_it_changes_nothing_when_it_lands_after_a_take_over(backend: Backend, transition: Transition) -> None:
     """G2: on its way when the record was taken over, as seen before it: its condition does not hold any more."""
-    seen = backend.put(seen_of(backend, transition))
+    seen = backend.put(transition.record(backend.name()))
     store, client = faulty(backend)
     client.hold_back(transition.kind, times=ATTEMPTS)
     with pytest.raises(StoreUnavailable):
@@ -339,13 +107,13 @@ def test_a_refusal_of_the_table_is_an_error_and_no_outcome(backend: Backend, tra
     store = replace(backend.store, table="onceq-no-such-table")
 
     with pytest.raises(StoreError, match=r"UpdateItem was refused.*ResourceNotFound"):
-        transition.write(store, seen_of(backend, transition))
+        transition.write(store, transition.record(backend.name()))
 
 
-@pytest.mark.parametrize("loser", TRANSITIONS, ids=[each.name for each in TRANSITIONS])
+@pytest.mark.parametrize("loser", EFFECTS, ids=[each.name for each in EFFECTS])
 def test_of_two_that_follow_one_record_the_later_is_refused(backend: Backend, loser: Transition) -> None:
     """G2: whatever came between: a renewal of the same claimant raises the version too."""
-    seen = backend.put(seen_of(backend, loser))
+    seen = backend.put(loser.record(backend.name()))
     renewed = backend.store.renew(seen, lease_expires_at=NOW + 5)
     assert isinstance(renewed, Record)
 
@@ -356,9 +124,9 @@ def test_of_many_decisions_at_once_one_is_written(backend: Backend) -> None:
     """G2: persons, the sweep and a claimant, all of whom saw the same record, race: one of them wins."""
     seen = backend.put(record_of(Status.PROCESSING, backend.name(), steps=OPEN))
     writes: list[Callable[[Store, Record], Written]] = [
-        _step(DONE),
-        _hold("taker"),
-        _mark_stale,
+        step(DONE),
+        hold("taker"),
+        mark_stale,
         lambda store, one: store.renew(one, lease_expires_at=NOW + 5),
         lambda store, one: store.take_over(one, replace(one, claimant="taker-2", version=5, fencing_token=NOW)),
         lambda store, one: store.complete(one, now_ms=NOW, expires_at=NOW_S, result="1"),

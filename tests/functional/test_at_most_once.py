@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -406,3 +407,14 @@ def test_a_zombie_of_a_held_job_cannot_complete_it(world: World) -> None:
 
     assert stored(world) == held.record
     assert held.record.status is Status.UNCERTAIN
+
+
+def test_a_rejected_job_is_remembered_as_long_as_a_message_of_it_may_come(world: World) -> None:
+    """G9: a short retention must not let a redrive of its copy, days later, start the job again."""
+    bench = at_most_once(world, ENDS["rejects"])
+    bench.release(semantics=ONCE, retention=timedelta(days=1))
+    assert not bench.deliver()
+    bench.later(2 * 86_400)
+
+    assert not bench.redrive()
+    assert (bench.record.status, bench.starts) == (Status.REJECTED, [1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -393,3 +394,21 @@ def test_an_at_most_once_job_has_keys_too(world: World) -> None:
 
     assert not bench.deliver()
     assert (bench.record.status, bench.record.error) == (Status.UNCERTAIN, FORGOTTEN)
+
+
+class Effect(StrEnum):
+    """The effects of a job, named once."""
+
+    CHARGE = "charge"
+
+
+class Plain(str, Enum):  # noqa: UP042 - what older code has, and it prints otherwise
+    """The same, as it was written before Python 3.11."""
+
+    CHARGE = "charge"
+
+
+@pytest.mark.parametrize("name", [Effect.CHARGE, Plain.CHARGE], ids=["StrEnum", "str and Enum"])
+def test_an_enum_of_strings_is_its_value(name: str) -> None:
+    """A refactoring between two attempts must not change the key: that would be a second charge."""
+    assert Context("pay", "k-1").idempotency_key_for(name) == Context("pay", "k-1").idempotency_key_for("charge")

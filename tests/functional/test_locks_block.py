@@ -257,3 +257,13 @@ def test_many_that_ask_again_and_again_are_never_two_at_work(both_worlds: World)
     assert overlaps == []
     assert done
     assert "lock.lost" not in world.names()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e300, 86_401, True])
+def test_a_renewal_without_a_usable_end_is_refused(world: World, seconds: Any) -> None:
+    """A number below zero would give the lock away, and a huge one keep it for ever."""
+    with world.app().lock("report", seconds=30) as held:
+        before = lock(world)
+        with pytest.raises(ConfigurationError, match="seconds"):
+            held.renew(seconds)
+        assert lock(world) == before

@@ -336,3 +336,27 @@ def test_a_sweep_that_may_not_read_says_so(world: World) -> None:
 
     with pytest.raises(StoreError, match="AccessDeniedException"):
         world.app().recovery()
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [{"semantics": {"S": "of_tomorrow"}}, {"fencing_token": None}, {"steps": {"S": "not JSON"}}],
+    ids=["unknown semantics", "an attribute short", "steps that are none"],
+)
+def test_a_record_that_cannot_be_read_is_named_and_holds_up_no_other(world: World, spoiled: dict[str, Any]) -> None:
+    """One item of another release, or spoiled by hand, must not stop the sweep at its page for ever."""
+    first, _ = leave_stale(world, "k-1", "k-2")
+    raw = {name: value for name, value in (first.to_item() | spoiled).items() if value is not None}
+    world.dynamodb.put_item(TableName=TABLE, Item=raw)
+
+    assert world.app().recovery() == answer_of(scanned=2, failed=1)
+    assert stored(world, "k-2").status is Status.FAILED
+    assert events(world, "item.unreadable") == [{"table": TABLE, "item": first.pk}]
+
+
+def test_a_place_that_cannot_be_read_is_the_beginning(world: World) -> None:
+    """Nobody knows where the last run stopped: the sweep begins anew, since it can only mark too little."""
+    leave_stale(world, "k-1")
+    world.dynamodb.put_item(TableName=TABLE, Item={"pk": {"S": sweeping.CURSOR}, "next": {"S": "{"}})
+
+    assert world.app().recovery() == answer_of(scanned=2, failed=1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kit.clock import FakeLambdaContext
+from kit.clock import RunningContext
 from kit.sweeps import Pages, answer_of, events, leave_stale, place
 from onceq import StoreError
 from onceq.client import ATTEMPTS
@@ -171,25 +171,11 @@ def test_the_rate_is_a_setting(world: World, monkeypatch: pytest.MonkeyPatch) ->
     assert world.clock.slept[0] == 10.0
 
 
-class ClockedContext(FakeLambdaContext):
-    """A Lambda context whose time passes with the clock."""
-
-    def __init__(self, world: World, seconds: float) -> None:
-        """End so many seconds from now."""
-        super().__init__()
-        self._world = world
-        self._end_ms = world.clock.now_ms() + seconds * 1000
-
-    def get_remaining_time_in_millis(self) -> float:
-        """Return what is left."""
-        return self._end_ms - self._world.clock.now_ms()
-
-
 def test_a_sweep_does_not_wait_beyond_its_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wait that the time does not allow is not begun: the run ends with its answer, instead of being killed."""
     pages = Pages(world, monkeypatch, stale=4, page=2, rate=1)
     consuming(pages, [128.0] * 3)
-    pages.context = ClockedContext(world, 60)
+    pages.context = RunningContext(world.clock, 60)
 
     answer = pages.run()
 
@@ -197,3 +183,19 @@ def test_a_sweep_does_not_wait_beyond_its_time(world: World, monkeypatch: pytest
     assert pages.context.get_remaining_time_in_millis() > 0
     assert place(world) is not None
     assert events(world, "recovery.ended") == [answer]
+
+
+def test_a_page_that_is_not_marked_in_time_is_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an incident a page may hold hundreds: the run ends with its answer, and the next one misses none."""
+    pages = Pages(world, monkeypatch, stale=4, page=4)
+    pages.context = RunningContext(world.clock, 8)
+    client = pages.client
+    for _ in range(4):
+        client.before("update_item", lambda: world.clock.advance(2))
+
+    first = pages.run()
+
+    assert (first["failed"], first["finished"]) == (2, False)
+    assert place(world) is None
+    pages.context = RunningContext(world.clock, 60)
+    assert pages.run()["failed"] == 2

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 
 from kit.claims import NOW
-from kit.clock import FakeLambdaContext
+from kit.clock import FakeLambdaContext, RunningContext
 from kit.faults import client_error
 from kit.post import Post, die, entries_of, stand
 from kit.racing import all_at_once, eager_switching
@@ -28,7 +28,6 @@ from onceq.settings import QueueSettings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kit.clock import FrozenClock
     from kit.faults import Call
     from kit.world import World
     from onceq import Context
@@ -47,20 +46,6 @@ def post(world: World) -> Post:
 def both_posts(both_worlds: World) -> Post:
     """The app on moto and on ministack."""
     return Post(both_worlds)
-
-
-class Running(FakeLambdaContext):
-    """A Lambda context whose time passes with the clock."""
-
-    def __init__(self, clock: FrozenClock, seconds: float = 60) -> None:
-        """Start now."""
-        super().__init__()
-        self._clock = clock
-        self._until = clock.monotonic() + seconds
-
-    def get_remaining_time_in_millis(self) -> float:
-        """Return what is left."""
-        return (self._until - self._clock.monotonic()) * 1000
 
 
 def waiting(token: str = "w", number: int = 0, **changes: Any) -> OutboxEntry:
@@ -469,7 +454,7 @@ def test_a_queue_that_does_not_answer_holds_nobody_up(post: Post) -> None:
         token = in_shard(shard)
         stand(post.world, waiting(token, 0, queue="gone", due_at=NOW - 90_000), waiting(token, 1))
 
-    answer = post.relay(Running(post.world.clock, 60))
+    answer = post.relay(RunningContext(post.world.clock, 60))
 
     assert answer == {"sent": SHARDS, "failed": 1, "left": SHARDS - 1, "overdue": 0}
     healthy = [entry for entry in post.entries() if entry.queue == "default"]
@@ -487,7 +472,7 @@ def test_a_queue_that_does_not_answer_has_a_share_of_the_time_and_no_more(post: 
     stand(post.world, waiting("w", 60), *(waiting(in_shard(shard, "h")) for shard in range(SHARDS)))
     started = post.world.clock.monotonic()
 
-    assert post.relay(Running(post.world.clock, 60))["sent"] == 1 + SHARDS
+    assert post.relay(RunningContext(post.world.clock, 60))["sent"] == 1 + SHARDS
 
     assert post.world.clock.monotonic() - started < 15
 
@@ -598,7 +583,7 @@ def test_the_order_of_a_jobs_messages_is_kept_over_pages(post: Post, page: int) 
     for token in tokens:
         for number in range(page - 5):
             staged = stage("track", {"number": number}, group="g", token=token, number=number)
-            stand(post.world, staged.staged[1])
+            stand(post.world, staged.committed(post.world.clock.now_ms()))
     post.dynamodb.plan("query", in_the_worst_order(post), times=1_000)
     post.world.clock.advance(60)
 
@@ -732,3 +717,28 @@ def test_an_index_that_lags_behind_shows_a_sent_entry_and_it_stays_sent(post: Po
     assert post.relay()["sent"] == 1
 
     assert entries_of(post.world) == [sent]
+
+
+def test_an_item_that_is_no_entry_is_told_as_overdue_and_the_others_go(post: Post) -> None:
+    """G8: it waits, and nobody knows since when: a person must see it, and the good ones of all shards are sent."""
+    good = [waiting(in_shard(shard), 1) for shard in range(SHARDS)]
+    stand(post.world, *good)
+    spoiled = {name: value for name, value in waiting(in_shard(0), 2).to_item().items() if name != "body"}
+    post.world.dynamodb.put_item(TableName=OUTBOX_TABLE, Item=spoiled)
+
+    assert post.relay() == {"sent": SHARDS, "failed": 0, "left": 0, "overdue": 1}
+    [named] = post.told("item.unreadable")
+    assert named["item"] == spoiled["pk"]["S"]
+    assert [told["entries"] for told in post.told("outbox.overdue")] == [1]
+
+
+def test_a_queue_that_does_not_answer_leaves_time_to_mark_and_to_answer(post: Post) -> None:
+    """Lambda would stop a consumer behind its settling, and the whole batch would come again."""
+    silent = replace(GONE, name="gone")
+    fail_url(post, silent.url, seconds=2)
+    stand(post.world, waiting(in_shard(0), 0, queue="gone"))
+    context = RunningContext(post.world.clock, 12)
+
+    assert post.relay(context)["failed"] == 1
+    assert context.get_remaining_time_in_millis() >= 2_000
+    assert post.entry().attempts == 1

@@ -70,3 +70,17 @@ class FakeLambdaContext:
     def get_remaining_time_in_millis(self) -> float:
         """Return it."""
         return self.remaining_ms
+
+
+class RunningContext(FakeLambdaContext):
+    """A Lambda context whose time passes with the clock."""
+
+    def __init__(self, clock: FrozenClock, seconds: float = 60) -> None:
+        """End so many seconds from now."""
+        super().__init__()
+        self._clock = clock
+        self._until = clock.monotonic() + seconds
+
+    def get_remaining_time_in_millis(self) -> float:
+        """Return what is left."""
+        return (self._until - self._clock.monotonic()) * 1000

@@ -212,7 +212,7 @@ def staged(world: World, row: str) -> OutboxEntry:
     seconds, fifo = (int(found[1] or 0), bool(found[2])) if found else (0, False)
     placing: dict[str, Any] = {"queue": "ordered", "group": "g"} if fifo else {}
     sealer = Sealer(world.runtime)
-    _, entry = sealer.stage("pay", {}, key="k-1", delay=seconds, token="entry", **placing).staged
+    entry = sealer.stage("pay", {}, key="k-1", delay=seconds, token="entry", **placing).committed(NOW)
     world.dynamodb.put_item(TableName=OUTBOX_TABLE, Item=entry.to_item())
     return entry
 

@@ -626,3 +626,11 @@ def test_made_keys_differ_by_job_type_key_and_number() -> None:
     }
 
     assert len(made) == 30
+
+
+def test_a_table_that_is_configured_by_its_arn_is_the_framework_s_too() -> None:
+    """DynamoDB takes either: whichever the settings and the job use, it is one table."""
+    transaction = Transaction(reserved=["arn:aws:dynamodb:us-east-1:123456789012:table/ClaimsTable"])
+
+    with pytest.raises(TransactionRefused, match="the framework's own tables"):
+        transaction.write(put(table="ClaimsTable"))
