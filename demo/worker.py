@@ -14,7 +14,7 @@ from app import app
 from demo.careless import CARELESS
 from demo.deaths import Deaths
 from demo.events import EventFile
-from onceq import App, sealing
+from onceq import App, outbox
 from onceq.worker import work
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def job_types(*, careless: bool) -> list[JobType[..., Any]]:
 
 def main() -> None:
     """Work until SIGTERM, or until the demo is gone."""
-    sealing.HEAD_START_MS = HEAD_START_MS  # type: ignore[attr-defined]  # nothing else has to know that it is shorter here
+    outbox.HEAD_START_MS = HEAD_START_MS  # nothing else has to know that it is shorter here
     deaths = Deaths(EVENTS)
     served = job_types(careless=sys.argv[1:] == [CARELESSLY])
     counted = CountedApp(served, middleware=[deaths.middleware], hooks=[EVENTS, deaths.hook])

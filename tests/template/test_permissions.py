@@ -65,11 +65,12 @@ def _functions(module: str) -> dict[str, list[ast.AST]]:
 def _called_on(module: str, receiver: str) -> set[str]:
     """Return the methods that a module calls on what is called `receiver`: a name, or an attribute of that name."""
     return {
-        node.attr
+        node.func.attr
         for nodes in _functions(module).values()
         for node in nodes
-        if isinstance(node, ast.Attribute)
-        and receiver in (getattr(node.value, "id", None), getattr(node.value, "attr", None))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and receiver in (getattr(node.func.value, "id", None), getattr(node.func.value, "attr", None))
     }
 
 
