@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _dev(options: argparse.Namespace) -> int:
     from onceq.dev import session  # noqa: PLC0415 - only this command needs it
     from onceq.local import replaced_environment  # noqa: PLC0415 - as above
-    from onceq.sources import unfitting  # noqa: PLC0415 - as above
+    from onceq.mappings import unfitting  # noqa: PLC0415 - as above
 
     console = ConsoleHook()
 
@@ -135,7 +135,7 @@ def _invoke(options: argparse.Namespace) -> int:
     from onceq.dev import shell_environment  # noqa: PLC0415 - only this command needs it
     from onceq.local import embedded_moto  # noqa: PLC0415 - as above
     from onceq.resources import create_resources  # noqa: PLC0415 - as above
-    from onceq.sources import sources_of, unfitting  # noqa: PLC0415 - as above
+    from onceq.mappings import sources_of, unfitting  # noqa: PLC0415 - as above
     from onceq.template import function_environment, load_template  # noqa: PLC0415 - as above
 
     event = read_event(options.event)

@@ -14,7 +14,7 @@ from onceq.errors import ConfigurationError
 from onceq.local import AWS_VARIABLES, MotoServer, child_environment, replaced_environment
 from onceq.resources import Resources, create_resources
 from onceq.settings import PREFIX, Settings, require
-from onceq.sources import function_of, scheduled, sources_of
+from onceq.mappings import function_of, scheduled, sources_of
 from onceq.statefile import PLACES, STATE_FILE, running_state, state_file
 from onceq.supervisor import Child, Supervisor
 from onceq.template import function_environment, load_template
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from onceq.intrinsics import Template
-    from onceq.sources import Source
+    from onceq.mappings import Source
 
 # The shell's own values of these would send a local run somewhere else.
 _FOREIGN = ("AWS_", *PLACES)

@@ -17,7 +17,7 @@ from onceq.outbox import INDEX
 from onceq.record import EXPIRES_AT, PARTITION_KEY
 from onceq.resources import Resources, create_resources
 from onceq.settings import Settings
-from onceq.sources import Source, function_of, scheduled, sources_of
+from onceq.mappings import Source, function_of, scheduled, sources_of
 from onceq.template import function_environment, load_template
 
 if TYPE_CHECKING:
