@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import zlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,11 +29,14 @@ PASSING = frozenset(
         "InternalError",
         "InternalFailure",
         "InternalServerError",
+        "KMS.ThrottlingException",
+        "KmsThrottled",
         "LimitExceededException",
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
         "RequestThrottled",
         "RequestThrottledException",
+        "RequestTimeout",
         "ServiceUnavailable",
         "SlowDown",
         "Throttling",
@@ -59,11 +63,13 @@ class PassingFault(Exception):
 
     Attributes:
         contended: Whether it is known that nothing was applied, since others wrote the same items.
+        waited: Whether it is known only because a time-out had passed; the next try may take as long.
     """
 
-    def __init__(self, message: str = "", *, contended: bool = False) -> None:
-        """Keep both."""
+    def __init__(self, message: str = "", *, contended: bool = False, waited: bool = False) -> None:
+        """Keep all three."""
         self.contended = contended
+        self.waited = waited
         super().__init__(message)
 
 
@@ -86,7 +92,25 @@ def make_client(service: str, connections: int, *, read_timeout: float = READ_TI
         max_pool_connections=max(1, connections),
         retries={"total_max_attempts": 1},
     )
-    return _session().create_client(service, config=config)
+    client = _session().create_client(service, config=config)
+    if service != "s3":  # whose answers are no JSON, and whose objects are streams
+        client.meta.events.register("before-parse", _check_whole)
+    return client
+
+
+def _check_whole(response_dict: dict[str, Any], **_: Any) -> None:
+    """Raise where an answer is not the one that was sent.
+
+    botocore reads a body that was cut off as an empty answer, and so a completed job as none: it does not enforce the
+    length, takes what is no JSON for ``{}``, and compares DynamoDB's checksum in its legacy retry mode alone.
+    """
+    body, headers = response_dict["body"], response_dict["headers"]
+    length, crc = headers.get("content-length"), headers.get("x-amz-crc32")
+    is_cut = length is not None and int(length) != len(body)
+    is_odd = response_dict["status_code"] < 300 and body and not body.rstrip().endswith(b"}")  # noqa: PLR2004 - HTTP's own
+    if is_cut or is_odd or (crc is not None and int(crc) != zlib.crc32(body)):
+        message = "the response did not arrive whole"
+        raise PassingFault(message)
 
 
 @functools.cache
@@ -123,7 +147,8 @@ def send(client: Any, operation: str, request: dict[str, Any]) -> dict[str, Any]
         exceptions.IncompleteReadError,
         ResponseParserError,
     ) as error:
-        raise PassingFault(str(error)) from error
+        waited = isinstance(error, exceptions.ReadTimeoutError | exceptions.ConnectTimeoutError)
+        raise PassingFault(str(error), waited=waited) from error
     return response
 
 
@@ -143,7 +168,7 @@ def retrying(
             pause = tokens.uniform(0, min(BACKOFF_CAP, BACKOFF_BASE * 2 ** min(number, ATTEMPTS)))
             most = CONTENDED_ATTEMPTS if fault.contended else ATTEMPTS
             applied = applied or not fault.contended
-            needed = pause + (CONTENDED_RESERVE if fault.contended else 0)
+            needed = pause + (CONTENDED_RESERVE if fault.contended else READ_TIMEOUT if fault.waited else 0)
             if number + 1 >= most or deadline.remaining() <= needed:
                 # What was not answered before may have been applied after all.
                 raise PassingFault(str(fault), contended=not applied) from fault

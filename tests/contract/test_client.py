@@ -161,7 +161,7 @@ def test_no_retry_starts_when_its_pause_would_outlast_the_deadline(
     left_ms: int, calls: int, clock: FrozenClock
 ) -> None:
     """Retries end inside the time left: after the deadline nobody would read the answer."""
-    client = Scripted([PASS[0]])
+    client = Scripted([client_error("ThrottlingException")])
     ends = clock.now_ms() + left_ms
 
     with pytest.raises(StoreUnavailable):
@@ -169,6 +169,21 @@ def test_no_retry_starts_when_its_pause_would_outlast_the_deadline(
 
     assert client.calls == calls
     assert clock.now_ms() < ends or calls == 1
+
+
+@pytest.mark.parametrize("fault", PASS[:2], ids=["read", "connect"])
+@pytest.mark.parametrize(("left_ms", "calls"), [(2_050, 1), (2_051, 2), (60_000, 5)])
+def test_after_a_time_out_a_retry_needs_the_time_for_another(
+    fault: Exception, left_ms: int, calls: int, clock: FrozenClock
+) -> None:
+    """A service that is silent would be waited for past the deadline, and Lambda would kill the whole batch."""
+    client = Scripted([fault])
+    ends = clock.now_ms() + left_ms
+
+    with pytest.raises(StoreUnavailable):
+        dynamodb_on(client, clock).call("PutItem", REQUEST, LambdaDeadline(lambda: ends - clock.now_ms()))
+
+    assert client.calls == calls
 
 
 def test_the_pause_is_drawn_between_nothing_and_its_limit(clock: FrozenClock) -> None:
