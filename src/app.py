@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs import legacy, payments, receipts, reports, stock, webhooks
+from jobs import ledger, legacy, payments, receipts, reports, stock, webhooks
 from onceq import App
 
 app = App(
@@ -13,6 +13,7 @@ app = App(
         stock.reserve_stock,
         legacy.book_order,
         reports.nightly_report,
+        ledger.post_entry,  # of a queue of its own
     ]
 )
 consumer, relay, recovery = app.consumer, app.relay, app.recovery

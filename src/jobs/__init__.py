@@ -6,6 +6,7 @@
 - `stock`: a write to a DynamoDB table of your own, together with the completion.
 - `legacy`: a system without idempotency keys: at most once, and uncertain where nobody knows.
 - `reports`: started by a schedule, with a key for each run.
+- `ledger`: in order, on a queue and a function of its own.
 
 `gateway` is what they call.
 """

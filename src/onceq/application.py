@@ -217,12 +217,12 @@ class App:
             The key and the message id, which is ``None`` while the message waits in the outbox.
 
         Raises:
-            TransactionFailed: If a condition of yours did not hold (`ConditionNotMet`), or the transaction was refused
-                otherwise: nothing was written, nothing is sent.
+            TransactionFailed: If a condition of yours did not hold (`ConditionNotMet`), or otherwise: nothing happened.
             EnqueueRefused: If SQS, DynamoDB or the job type would refuse the message.
             StoreUnavailable: If it may have happened. Sent again with the same key it is the same job; your own writes
                 need a condition to be safe to repeat.
             ConfigurationError: If the job type, the queue or the outbox table is not known.
+            BucketError: If the payload is too large for the outbox, and S3 did not take it; nothing was written.
         """
         token, staged = self.runtime.tokens.token(), transact_writes
         known: dict[str, Any] = {"key": key, "delay": delay, "group": group, "queue": queue, "token": token}

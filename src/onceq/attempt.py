@@ -84,6 +84,7 @@ def context_of(
                 token=record.claimant,
                 sender=Sender(job.job_type.storage_name, job.key),
                 hops=job.hops + 1,
+                deadline=deadline,
             ),
             keys_are_pruned=lambda: _are_pruned(job, claim, clock.now_ms()),
         ),

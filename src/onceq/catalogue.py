@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 from onceq.codec import printable
 from onceq.errors import ConfigurationError, EnvelopeError, MessageError
 from onceq.job_type import JobType
-from onceq.keys import check_key
+from onceq.keys import check_key, join_key
+from onceq.layers import Layers
 from onceq.message import Envelope, Message, NewerEnvelope, open_envelope
 from onceq.record import pk_of
 from onceq.settings import require
+from onceq.source import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from onceq.source import Part, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ class Job:
         message: The message it came from.
         hops: How often the message was sent on from job to job.
         lock: Name of the lock that it needs, if any.
+        data: The payload as JSON.
     """
 
     job_type: JobType[..., Any]
@@ -42,6 +47,7 @@ class Job:
     message: Message
     hops: int = 0
     lock: str | None = None
+    data: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,7 @@ class JobTypes:
                 require(name not in self._by_name, f"two job types serve the name {name!r}")
                 self._by_name[name] = job_type
         self._default = default
+        self._check_sources()
         for job_type in [default] if isinstance(default, JobType) else (default or {}).values():
             require(job_type in self, f"the default job type {job_type.name!r} is not in the App's list")
 
@@ -100,6 +107,19 @@ class JobTypes:
         unknown = sorted(set(defaults) - set(known))
         require(not unknown, f"default= names queues that are not in ONCEQ_QUEUES: {', '.join(unknown)}")
 
+    def _check_sources(self) -> None:
+        seen: dict[object, str] = {}
+        for job_type in self:
+            if job_type.source is None:
+                continue
+            known = (job_type.queue, job_type.source.selects)
+            require(
+                known not in seen,
+                f"{job_type.name} and {seen.get(known)} take the same messages of queue {job_type.queue!r}: "
+                "narrow one source=, or give one of them another queue",
+            )
+            seen[known] = job_type.name
+
     def named(self, name: str) -> JobType[..., Any]:
         """Return the job type of that name.
 
@@ -115,50 +135,105 @@ class JobTypes:
             message = f"no job type is named {name!r}: {hint}"
             raise ConfigurationError(message) from None
 
-    def job_of(self, message: Message, *, queue: str, max_hops: int) -> Job | UnknownJob:
-        """Read the job that a message stands for. No I/O.
+    def get(self, name: str) -> JobType[..., Any] | None:
+        """Return the job type of that name, if it is served."""
+        return self._by_name.get(name)
+
+    def jobs_of(
+        self, message: Message, body: str | None, *, queue: str, max_hops: int
+    ) -> Sequence[Job | MessageError] | UnknownJob:
+        """Read the jobs that a message stands for: one, or several where a service put several records in it. No I/O.
 
         Args:
             message: The message.
+            body: Its body, fetched and decompressed.
             queue: Name of the queue it came from.
             max_hops: How often it may have been sent on.
 
         Returns:
-            The job, or that this release does not serve it.
+            The jobs, and why a record can become none; nothing for a message without work; or that this release does
+            not serve it.
 
         Raises:
             MessageError: If it can never become a job; the text is the reason for the person who reads the DLQ.
         """
-        envelope = open_envelope(message.body)
-        if isinstance(envelope, NewerEnvelope):
-            return UnknownJob(f"the envelope is of version {envelope.version}: a newer release made it")
-        if envelope.job_type is None:
-            default = self._default if isinstance(self._default, JobType) else (self._default or {}).get(queue)
-            if default is None:
-                reason = f"the body is not an onceq envelope, and queue {queue!r} has no default job type"
-                raise EnvelopeError(reason)
-            job_type = default
-        elif envelope.job_type in self._by_name:
-            job_type = self._by_name[envelope.job_type]
-        else:
-            return UnknownJob(f"no job type is named {printable(envelope.job_type, 100)!r}")
-        if envelope.hops > max_hops:
-            reason = f"sent on {envelope.hops} times, and at most {max_hops} are allowed: is it a loop?"
+        try:
+            opened = open_envelope(body)
+        except EnvelopeError:
+            taking = [one for one in self._of(queue) if one.source is not None and one.source.takes_text]
+            if not taking or not body:
+                raise
+            opened = Layers(body, message=body, inner=body)
+        if isinstance(opened, Layers):
+            return self._unwrapped(opened, message, queue)
+        if isinstance(opened, NewerEnvelope):
+            return UnknownJob(f"the envelope is of version {opened.version}: a newer release made it")
+        job_type = self.get(opened.job_type)
+        if job_type is None:
+            return UnknownJob(f"no job type is named {printable(opened.job_type, 100)!r}")
+        if opened.hops > max_hops:
+            reason = f"sent on {opened.hops} times, and at most {max_hops} are allowed: is it a loop?"
             raise MessageError(reason)
-        return self._job(job_type, envelope, message)
+        return [self._enveloped(job_type, opened, message)]
+
+    def _of(self, queue: str) -> list[JobType[..., Any]]:
+        """Return who takes foreign messages of a queue, in the order in which they are asked."""
+        default = self._default if isinstance(self._default, JobType) else (self._default or {}).get(queue)
+        sourced = [one for one in self if one.source is not None and one.queue == queue and one is not default]
+        sourced.sort(key=lambda one: one.source is not None and one.source.takes_all)
+        return sourced if default is None else [*sourced, default]
+
+    def _unwrapped(self, layers: Layers, message: Message, queue: str) -> Sequence[Job | MessageError]:
+        if layers.is_test_event:
+            return []
+        asked = self._of(queue)
+        for job_type in asked:
+            source = job_type.source or plain()
+            parts = source.parts_of(layers)
+            if parts is not None:
+                return [_part(job_type, source, layers, part, message) for part in parts]
+        raise EnvelopeError(_foreign(layers, queue, asked))
 
     @staticmethod
-    def _job(job_type: JobType[..., Any], envelope: Envelope, message: Message) -> Job:
-        payload, stamped = envelope.payload, envelope.idempotency_key
+    def _enveloped(job_type: JobType[..., Any], envelope: Envelope, message: Message) -> Job:
+        loaded = job_type.load(envelope.payload)
+        stamped = envelope.idempotency_key
+        key = check_key(stamped) if stamped is not None else job_type.key_of(envelope.payload, loaded)
+        return _job(job_type, key, envelope.payload, loaded, message, hops=envelope.hops)
+
+
+def _part(
+    job_type: JobType[..., Any], source: Source, layers: Layers, part: Part, message: Message
+) -> Job | MessageError:
+    try:
+        payload = source.payload_of(layers, part)
         loaded = job_type.load(payload)
-        key = check_key(stamped) if stamped is not None else job_type.key_of(payload, loaded)
-        return Job(
-            job_type=job_type,
-            key=key,
-            payload=loaded,
-            fingerprint=job_type.fingerprint_of(payload, loaded),
-            pk=pk_of(job_type.storage_name, key),
-            message=message,
-            hops=envelope.hops,
-            lock=job_type.lock_of(loaded),
-        )
+        key = source.key_of(layers, part)
+        if key is None and job_type.key is None and part.identity is not None:
+            key = join_key(*part.identity)
+        return _job(job_type, key or job_type.key_of(payload, loaded), payload, loaded, message)
+    except MessageError as error:
+        return error
+
+
+def _job(job_type: JobType[..., Any], key: str, payload: Any, loaded: Any, message: Message, *, hops: int = 0) -> Job:
+    return Job(
+        job_type=job_type,
+        key=key,
+        payload=loaded,
+        fingerprint=job_type.fingerprint_of(payload, loaded),
+        pk=pk_of(job_type.storage_name, key),
+        message=message,
+        hops=hops,
+        lock=job_type.lock_of(loaded),
+        data=payload,
+    )
+
+
+def _foreign(layers: Layers, queue: str, asked: Sequence[JobType[..., Any]]) -> str:
+    if layers.is_confirmation:
+        return "SNS asks to confirm a subscription: open the SubscribeURL in the body, if you made it"
+    if not asked:
+        return f"the body is not an onceq envelope, and queue {queue!r} has no default job type, and none with source="
+    known = ", ".join(f"{one.name} takes {one.source.kind if one.source else 'plain'}" for one in asked)
+    return f"the body is not an onceq envelope, and of no source that queue {queue!r} serves ({printable(known, 200)})"

@@ -1,7 +1,7 @@
 """The command line: ``python -m onceq --help``.
 
-``dev`` runs everything locally, ``work`` and ``relay`` are its processes, and ``invoke`` needs none of them. What talks
-to queues and tables that are there already stands in `onceq.commands`.
+``dev`` runs everything locally, ``work`` and ``relay`` are its processes, ``up`` runs what is left without them, and
+``invoke`` needs none of it. What talks to queues and tables that are there already stands in `onceq.commands`.
 """
 
 from __future__ import annotations
@@ -88,6 +88,22 @@ def _dev(options: argparse.Namespace) -> int:
     return 0
 
 
+def _up(options: argparse.Namespace) -> int:
+    from onceq.up import end_by_signal, local_services, wait_for_signal  # noqa: PLC0415 - only this command needs it
+
+    end_by_signal()
+    with local_services(
+        Path(options.template),
+        bridge=options.bridge,
+        parameters=parameters_of(options.parameter),
+        env_json=read_env_json(options.env_vars),
+    ) as up:
+        print(up.banner(onceq.__version__), flush=True)
+        wait_for_signal()
+    print("stopped: the local queues and tables are gone", flush=True)
+    return 0
+
+
 def _work(options: argparse.Namespace) -> int:
     from onceq.worker import work  # noqa: PLC0415 - only this command needs it
 
@@ -134,8 +150,8 @@ def _relay(options: argparse.Namespace) -> int:
 def _invoke(options: argparse.Namespace) -> int:
     from onceq.dev import shell_environment  # noqa: PLC0415 - only this command needs it
     from onceq.local import embedded_moto  # noqa: PLC0415 - as above
-    from onceq.resources import create_resources  # noqa: PLC0415 - as above
     from onceq.mappings import sources_of, unfitting  # noqa: PLC0415 - as above
+    from onceq.resources import create_resources  # noqa: PLC0415 - as above
     from onceq.template import function_environment, load_template  # noqa: PLC0415 - as above
 
     event = read_event(options.event)
@@ -144,7 +160,9 @@ def _invoke(options: argparse.Namespace) -> int:
     with embedded_moto():
         resources = create_resources(template, parameters=parameters_of(options.parameter), embedded=True)
         sources = sources_of(template, resources)
-        function = options.function or sources[0].function
+        arns = [record.get("eventSourceARN") for record in event["Records"][:1]]
+        consuming = [source.function for source in sources if source.arn in arns]
+        function = options.function or (consuming or [sources[0].function])[0]
         environment = function_environment(
             template, resources, function=function, env_json=read_env_json(options.env_vars), shell=shell
         )
@@ -203,6 +221,7 @@ def _log_to(console: ConsoleHook) -> None:
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "dev": _dev,
+    "up": _up,
     "invoke": _invoke,
     "work": _work,
     "relay": _relay,

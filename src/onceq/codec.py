@@ -1,7 +1,8 @@
 """JSON in and out: payloads, results, fingerprints. One codec, on msgspec.
 
 What msgspec knows is known here: dataclasses, ``TypedDict``, ``Struct``, datetime, UUID, Decimal, Enum, bytes, sets.
-pydantic models are served where the user has pydantic; it is never imported from here.
+pydantic models, and Powertools' event source data classes, are served where the user has imported them; neither is
+imported from here.
 """
 
 from __future__ import annotations
@@ -111,6 +112,8 @@ def fit(value: object, type_: Any) -> Any:
     try:
         if _is_pydantic(type_):
             return type_.model_validate(value)
+        if _is_data_class(type_):
+            return type_(msgspec.convert(value, dict))
         return msgspec.convert(value, type_, dec_hook=_decode_other, str_keys=True)
     except RecursionError as error:
         raise PayloadError(_reason("the payload is nested too deeply", error)) from error
@@ -121,7 +124,7 @@ def fit(value: object, type_: Any) -> Any:
 
 def fits_json(type_: Any) -> bool:
     """Return whether decoded JSON can become a value of this type at all."""
-    if type_ is Any or type_ is object or _is_pydantic(type_):
+    if type_ is Any or type_ is object or _is_pydantic(type_) or _is_data_class(type_):
         return True
     try:
         return not isinstance(msgspec.inspect.type_info(type_), msgspec.inspect.CustomType)
@@ -244,9 +247,17 @@ def _is_pydantic(type_: Any) -> bool:
     return pydantic is not None and isinstance(type_, type) and issubclass(type_, pydantic.BaseModel)
 
 
+def _is_data_class(type_: Any) -> bool:
+    """Whether it is one of Powertools' event source data classes, which wrap the event that they are given."""
+    powertools = sys.modules.get("aws_lambda_powertools.utilities.data_classes.common")
+    return powertools is not None and isinstance(type_, type) and issubclass(type_, powertools.DictWrapper)
+
+
 def _encode_other(value: Any) -> Any:
     if _is_pydantic(type(value)):
         return value.model_dump(mode="json")
+    if _is_data_class(type(value)):
+        return value.raw_event
     message = f"objects of type {type(value).__name__} have no JSON form"
     raise TypeError(message)
 

@@ -17,13 +17,14 @@ from onceq.catalogue import Job, UnknownJob
 from onceq.codec import printable
 from onceq.errors import MessageError, NotAnSqsEvent, Signal, UnnameableRecord
 from onceq.lanes import lanes_of
-from onceq.message import DeadLetterNote, Message
+from onceq.message import DeadLetterNote, Message, seal, timestamp
 from onceq.outcome import (
     Completed,
     Deferred,
     Faulted,
     GoneStale,
     NotStarted,
+    NoWork,
     Outcome,
     RefusedMessage,
     Unserved,
@@ -31,6 +32,7 @@ from onceq.outcome import (
     describe,
     trace_of,
 )
+from onceq.queue import MAX_BYTES
 from onceq.settling import Delivery, settle
 
 if TYPE_CHECKING:
@@ -38,9 +40,10 @@ if TYPE_CHECKING:
 
     from onceq.catalogue import JobTypes
     from onceq.executor import Executor
+    from onceq.fetching import Fetcher
     from onceq.queue import Queue
     from onceq.relay import Relay
-    from onceq.settings import Settings
+    from onceq.settings import QueueSettings, Settings
 
 PartialBatchResponse = dict[str, list[dict[str, str]]]
 Readied = Job | Outcome
@@ -57,6 +60,7 @@ class Consumer:
     executor: Executor
     queue: Queue
     relay: Relay
+    fetcher: Fetcher
 
     def consume(self, event: object) -> PartialBatchResponse:
         """Run the jobs of an SQS event.
@@ -76,8 +80,7 @@ class Consumer:
         if not records:
             telemetry.emit(events.EventWithoutRecords())
             return {"batchItemFailures": []}
-        deliveries = [self._delivery(record) for record in records]
-        readied = [self._ready(delivery) for delivery in deliveries]
+        deliveries, readied = self._ready(records)
         outcomes = self._run(deliveries, readied)
         kept = settle(
             deliveries,
@@ -91,31 +94,60 @@ class Consumer:
         entries = [entry for outcome in outcomes if isinstance(outcome, Completed) for entry in outcome.entries]
         if entries:
             self.relay.send(entries)
-        telemetry.emit(events.BatchAnswered(records=len(records), kept=sum(kept)))
-        ids = [delivery.message.message_id for delivery, keep in zip(deliveries, kept, strict=True) if keep]
+        telemetry.emit(events.BatchAnswered(records=len(records), kept=len(kept)))
+        ids = [delivery.message.message_id for delivery in deliveries if delivery.record in kept]
         if None in ids:
             message = "a record that must be kept has no messageId: the whole batch is kept"
             raise UnnameableRecord(message)
         return {"batchItemFailures": [{"itemIdentifier": str(message_id)} for message_id in dict.fromkeys(ids)]}
 
-    def _delivery(self, record: object) -> Delivery:
-        message = Message.from_record(record)
-        return Delivery(message, self.settings.queue_of(message.source_arn))
+    def _ready(self, records: Sequence[object]) -> tuple[list[Delivery], list[Readied]]:
+        """Read the jobs of a batch, with the outcomes of messages that are none. Its only I/O fetches large bodies."""
+        messages = [Message.from_record(record) for record in records]
+        deliveries: list[Delivery] = []
+        readied: list[Readied] = []
+        for number, (message, body) in enumerate(zip(messages, self.fetcher.bodies(messages), strict=True)):
+            queue = self.settings.queue_of(message.source_arn)
+            for ready, copied in self._jobs(message, body, queue):
+                deliveries.append(Delivery(number, message, queue, copied))
+                readied.append(ready)
+        return deliveries, readied
 
-    def _ready(self, delivery: Delivery) -> Readied:
-        """Read the job, or the outcome of a message that is none. No I/O."""
-        message, queue = delivery.message, delivery.queue
+    def _jobs(
+        self, message: Message, body: str | Outcome | None, queue: QueueSettings | None
+    ) -> list[tuple[Readied, str | None]]:
+        """Return what a message stands for: jobs or outcomes, each with the body of its dead-letter copy."""
+        whole = message.body
         if queue is None:
-            return Unserved(printable(f"queue {message.source_arn!r} is not in ONCEQ_QUEUES"))
+            return [(Unserved(printable(f"queue {message.source_arn!r} is not in ONCEQ_QUEUES")), whole)]
+        if not (body is None or isinstance(body, str)):
+            return [(body, whole)]
         try:
-            job = self.job_types.job_of(message, queue=queue.name, max_hops=self.settings.max_hops)
+            jobs = self.job_types.jobs_of(message, body, queue=queue.name, max_hops=self.settings.max_hops)
+            if isinstance(jobs, UnknownJob):
+                return [(Unserved(jobs.reason), whole)]
+            if not jobs:
+                return [(NoWork("it says that notifications are set up, or holds no record"), whole)]
+            readied = [job for job in jobs if isinstance(job, Job)]
+            refused = [job for job in jobs if not isinstance(job, Job)]
+            # Each of several goes to the dead-letter queue alone, as an envelope: redriven, it runs nothing else. What
+            # is broken cannot, and goes once, with the whole message.
+            found: list[tuple[Readied, str | None]] = [
+                (job, self._sealed(job, whole) if len(jobs) > 1 else whole) for job in readied
+            ]
+            return [*found, (_refused(refused, len(jobs)), whole)] if refused else found
         except MessageError as error:
-            return RefusedMessage(DeadLetterNote(str(error)))
+            return [(_refused([error], 1), whole)]
         except Signal:
             raise
         except BaseException as error:  # noqa: BLE001 - a fault here, or a SystemExit of a key function, is that record's
-            return self._faulted(message, error)
-        return Unserved(job.reason) if isinstance(job, UnknownJob) else job
+            return [(self._faulted(message, error), whole)]
+
+    def _sealed(self, job: Job, whole: str | None) -> str | None:
+        now, known = timestamp(self.executor.clock.now_ms()), {"payload": job.data, "hops": job.hops}
+        text = seal(job_type=job.job_type.name, idempotency_key=job.key, created_at=now, **known)
+        # One record of a body that was fetched may be too large for a message.
+        return text if len(text.encode()) <= MAX_BYTES else whole
 
     def _run(self, deliveries: Sequence[Delivery], readied: Sequence[Readied]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
@@ -171,7 +203,9 @@ class Consumer:
             except BaseException as error:  # noqa: BLE001 - as above
                 return self._faulted(message, error)
         # Told only now: a message whose lane has stopped is neither refused nor unserved yet.
-        if isinstance(ready, RefusedMessage):
+        if isinstance(ready, NoWork):
+            self._emit(events.MessageWithoutWork(message_id=message.message_id, reason=ready.reason))
+        elif isinstance(ready, RefusedMessage):
             self._emit(events.MessageRefused(message_id=message.message_id, reason=ready.note.reason))
         elif isinstance(ready, Unserved):
             self._emit(events.MessageUnserved(message_id=message.message_id, reason=ready.reason))
@@ -193,6 +227,13 @@ class Consumer:
         return Faulted(reason)
 
 
+def _refused(errors: Sequence[MessageError], records: int) -> RefusedMessage:
+    reason = (
+        str(errors[0]) if records == 1 else f"{len(errors)} of {records} records are broken, the first: {errors[0]}"
+    )
+    return RefusedMessage(DeadLetterNote(reason))
+
+
 def _shared(delivery: Delivery, ready: Readied) -> list[tuple[str, str]]:
     shared = [("job", ready.pk)] if isinstance(ready, Job) else []
     if delivery.queue and delivery.queue.is_fifo and delivery.message.group:
@@ -201,10 +242,12 @@ def _shared(delivery: Delivery, ready: Readied) -> list[tuple[str, str]]:
 
 
 def _records_of(event: object) -> list[object]:
-    if not isinstance(event, dict):
+    if not isinstance(event, dict | list):
         message = f"an SQS event is an object with Records, not a {type(event).__name__}"
         raise NotAnSqsEvent(message)
-    records = event.get("Records")
+    # EventBridge Pipes passes the records bare
+    # (https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-pipes-batching-concurrency.html).
+    records = event if isinstance(event, list) else event.get("Records")
     if records is None:
         return []
     if not isinstance(records, list):

@@ -179,6 +179,7 @@ class Context:
             EnqueueRefused: If SQS, DynamoDB or the job type would refuse it.
             TransactionRefused: If the transaction has no room for it.
             ConfigurationError: If the job type, the queue or the outbox table is not known.
+            BucketError: If the payload is too large for the outbox, and S3 did not take it.
 
         Example:
             >>> ctx = Context()

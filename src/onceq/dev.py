@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceq.clock import SystemClock
 from onceq.errors import ConfigurationError
 from onceq.local import AWS_VARIABLES, MotoServer, child_environment, replaced_environment
+from onceq.mappings import function_of, scheduled, sources_of
 from onceq.resources import Resources, create_resources
 from onceq.settings import PREFIX, Settings, require
-from onceq.mappings import function_of, scheduled, sources_of
 from onceq.statefile import PLACES, STATE_FILE, running_state, state_file
 from onceq.supervisor import Child, Supervisor
 from onceq.template import function_environment, load_template
@@ -48,6 +48,87 @@ def endpoint_parameters(template: Template, parameters: Mapping[str, object], en
 
 
 @dataclass(frozen=True, slots=True)
+class Services:
+    """Locked moto with the template's resources, and what each function's environment is there.
+
+    Args:
+        endpoint: Where moto answers.
+        template: The template.
+        resources: Its queues and tables there.
+        shell: What of the shell's environment may reach a function.
+        local: What leads a function there.
+        env_json: What stands in SAM's ``env.json``.
+        consumed: Which function consumes which queue, with its settings.
+    """
+
+    endpoint: str
+    template: Template
+    resources: Resources
+    shell: Mapping[str, str]
+    local: Mapping[str, str]
+    env_json: Mapping[str, Any] | None
+    consumed: list[tuple[Source, Settings]] = field(default_factory=list)
+
+    def environment_of(self, function: str) -> dict[str, str]:
+        """Return a function's environment."""
+        template, resources = self.template, self.resources
+        declared = function_environment(
+            template, resources, function=function, env_json=self.env_json, shell=self.shell
+        )
+        return {**declared, **self.local}
+
+    def environments(self) -> dict[str, dict[str, str]]:
+        """Return the environments of the relay and of recovery, where the template has them."""
+        found = {handler: function_of(self.template, handler) for handler in ("relay", "recovery")}
+        return {handler: self.environment_of(function) for handler, function in found.items() if function is not None}
+
+    def state(self) -> dict[str, Any]:
+        """Return what other commands are told."""
+        first = self.environment_of(self.consumed[0][0].function)
+        return {
+            "pid": os.getpid(),
+            "endpoint": self.endpoint,
+            "environment": first,
+            "environments": self.environments(),
+        }
+
+
+@contextmanager
+def services(
+    template_path: Path, *, parameters: Mapping[str, object] | None = None, env_json: Mapping[str, Any] | None = None
+) -> Iterator[Services]:
+    """Start locked moto and create the template's resources there, for this process's clients too.
+
+    Args:
+        template_path: The template.
+        parameters: Instead of the template's parameters' defaults.
+        env_json: What stands in SAM's ``env.json``.
+
+    Raises:
+        ConfigurationError: If a session runs in this folder, or template, ``env.json`` and settings do not fit.
+    """
+    other = running_state()
+    if other is not None:
+        message = f"a session runs in this folder already (pid {other['pid']}, {STATE_FILE}): stop it first"
+        raise ConfigurationError(message)
+    template = load_template(template_path)
+    shell = shell_environment(os.environ)
+    with MotoServer() as server:
+        local = AWS_VARIABLES | {"AWS_ENDPOINT_URL": server.endpoint}
+        with replaced_environment(_base(shell) | local):
+            given = endpoint_parameters(template, parameters or {}, server.endpoint)
+            resources = create_resources(template, parameters=given)
+            running = Services(server.endpoint, template, resources, shell, local, env_json)
+            for source in sources_of(template, resources):
+                settings = Settings.from_env(running.environment_of(source.function))
+                if settings.queue_of(source.arn) is None:
+                    message = f"{source.function} consumes {source.arn}, which its ONCEQ_QUEUES does not have"
+                    raise ConfigurationError(message)
+                running.consumed.append((source, settings))
+            yield running
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """What `onceq dev` runs.
 
@@ -77,20 +158,19 @@ class Session:
 
     def banner(self, version: str) -> str:
         """Return what a person needs to know at the start."""
-        python, here = Path(sys.executable), Path.cwd()
-        shown = f"{python.relative_to(here) if python.is_relative_to(here) else 'python'} -m onceq"
+        shown = shown_command()
         names = {kind: ", ".join(child.name for child in self.children if child.kind == kind) for kind in KINDS}
         rows = [("endpoint", f"{self.endpoint}  (locked moto; all of it is gone when this ends)")]
         rows += [(f"queue {name}", url) for name, url in self.resources.queues.items()]
         rows += [("workers", names[WORKER])]
         rows += [("relay", f"{names[RELAY]}  (every {self.relay_every:g} s)")] if names[RELAY] else []
         rows += [("environment", f"{STATE_FILE}  (endpoint and variables, for other tools)")]
-        lines = [f"onceq {version}", *_columns(rows), "", "From another terminal in this folder:"]
+        lines = [f"onceq {version}", *columns(rows), "", "From another terminal in this folder:"]
         lines += [f"  {shown} enqueue JOB_TYPE --payload '{{...}}' --key KEY", f"  {shown} show JOB_TYPE KEY"]
         lines += [f"  {shown} records", *([f"  {shown} outbox"] if names[RELAY] else []), f"  {shown} dlq", ""]
         if self.schedules:
             lines += ["Schedules do not run here. By hand:"]
-            lines += _columns([(name, f"{shown} {words}" if words else "-") for name, words in self.schedules])
+            lines += columns([(name, f"{shown} {words}" if words else "-") for name, words in self.schedules])
             lines += [""]
         lines += ["Restart after changing code. Ctrl-C stops.", ""]
         return "\n".join(lines)
@@ -131,56 +211,33 @@ def session(
     Raises:
         ConfigurationError: If the template, ``env.json`` and the settings do not fit.
     """
-    other = running_state()
-    if other is not None:
-        message = f"a session runs in this folder already (pid {other['pid']}, {STATE_FILE}): stop it first"
-        raise ConfigurationError(message)
-    template = load_template(template_path)
-    shell = shell_environment(os.environ)
-    with ExitStack() as stack:
-        server = stack.enter_context(MotoServer())
-        local = AWS_VARIABLES | {"AWS_ENDPOINT_URL": server.endpoint}
-        stack.enter_context(replaced_environment(_base(shell) | local))
-        resources = create_resources(
-            template, parameters=endpoint_parameters(template, parameters or {}, server.endpoint)
-        )
-
-        def environment_of(function: str) -> dict[str, str]:
-            return function_environment(template, resources, function=function, env_json=env_json, shell=shell) | local
+    with services(template_path, parameters=parameters, env_json=env_json) as running:
+        base, children = _base(running.shell), list[Child]()
 
         def child(name: str, kind: str, words: list[str], environment: Mapping[str, str], after: str = "") -> Child:
             command = [sys.executable, "-m", "onceq", *words, "--app", app, "--template", str(template_path)]
             command += ["--grace", f"{grace:g}", "--follow-stdin", *options, "--name", name]
-            return Child(name, kind, command, child_environment({**_base(shell), **environment}), after)
+            return Child(name, kind, command, child_environment({**base, **environment}), after)
 
-        children: list[Child] = []
-        consumed: list[tuple[Source, Settings]] = []
-        for source in sources_of(template, resources):
-            environment = environment_of(source.function)
-            settings = Settings.from_env(environment)
-            consumed.append((source, settings))
+        for source, settings in running.consumed:
             queue = settings.queue_of(source.arn)
-            if queue is None:
-                message = f"{source.function} consumes {source.arn}, which its ONCEQ_QUEUES does not have"
-                raise ConfigurationError(message)
+            assert queue is not None  # noqa: S101 - looked up when the services were started
             words = ["work", "--queue", queue.name, "--batch-size", str(source.batch_size)]
-            after = _after(resources, source.arn)
+            environment, after = running.environment_of(source.function), _after(running.resources, source.arn)
             for _ in range(workers):
                 children.append(child(f"w{len(children) + 1}", WORKER, words, environment, after))
-        environments = {
-            handler: environment_of(function)
-            for handler in ("relay", "recovery")
-            if (function := function_of(template, handler)) is not None
-        }
-        if "relay" in environments:
-            named = Settings.from_env(environments["relay"]).outbox_table != ""
-            require(named, f"{function_of(template, 'relay')} has no ONCEQ_OUTBOX_TABLE, so it has nothing to send")
-            children.append(child("r1", RELAY, ["relay", "--every", f"{relay_every:g}"], environments["relay"]))
-        first = environment_of(consumed[0][0].function)
-        state = {"pid": os.getpid(), "endpoint": server.endpoint, "environment": first, "environments": environments}
-        stack.enter_context(state_file(state))
-        schedules = scheduled(template, resources, SystemClock().now_ms())
-        yield Session(server.endpoint, resources, children, consumed, schedules, say, grace, relay_every)
+        state = running.state()
+        relay = state["environments"].get("relay")
+        if relay is not None:
+            named = Settings.from_env(relay).outbox_table != ""
+            function = function_of(running.template, "relay")
+            require(named, f"{function} has no ONCEQ_OUTBOX_TABLE, so it has nothing to send")
+            children.append(child("r1", RELAY, ["relay", "--every", f"{relay_every:g}"], relay))
+        schedules = scheduled(running.template, running.resources, SystemClock().now_ms())
+        with state_file(state):
+            yield Session(
+                running.endpoint, running.resources, children, running.consumed, schedules, say, grace, relay_every
+            )
 
 
 def _after(resources: Resources, arn: str) -> str:
@@ -196,6 +253,13 @@ def _base(shell: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in shell.items() if not name.startswith(PREFIX)}
 
 
-def _columns(rows: list[tuple[str, str]]) -> list[str]:
+def shown_command() -> str:
+    """Return how a person calls this command line from this folder."""
+    python, here = Path(sys.executable), Path.cwd()
+    return f"{python.relative_to(here) if python.is_relative_to(here) else 'python'} -m onceq"
+
+
+def columns(rows: list[tuple[str, str]]) -> list[str]:
+    """Return rows of a name and a value as lines."""
     width = max(len(name) for name, _ in rows)
     return [f"  {name:<{width}}  {value}" for name, value in rows]

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from onceq.codec import decode, encode
 from onceq.errors import StepUncertain
+from onceq.job_type import JobType
 from onceq.keys import key_made_from
 from onceq.steps import Steps
 from onceq.transaction import Transaction, size_of
@@ -72,7 +74,7 @@ class Effects:
             self.transaction.check_open("a message")
             number = len(self.sent)
             if self.stage is None:
-                made = key_made_from("job", "key", number) if key is None else str(key)
+                made = _key_in_a_test(job_type, payload, number) if key is None else str(key)
                 sending = Sending(getattr(job_type, "name", job_type), payload, made, **placing)
                 size = 0
             else:
@@ -108,3 +110,10 @@ class Effects:
         """Return what a refused commit means; its first reason is the claim's."""
         reasons: Sequence[Mapping[str, Any]] = cancelled.reasons[1:]
         return self.transaction.failure(reasons)
+
+
+def _key_in_a_test(job_type: Any, payload: Any, number: int) -> str:
+    if isinstance(job_type, JobType) and job_type.key is not None:
+        data = decode(encode(payload))
+        return job_type.key_of(data, job_type.load(data))
+    return key_made_from("job", "key", number)

@@ -8,6 +8,7 @@ The families, and who meets them::
     ├── UnnameableRecord            a failing record has no message id, so the whole batch is kept
     ├── MessageError                one message cannot become a job: it is refused, its neighbours go on
     │   ├── EnvelopeError           the body cannot be read
+    │   │   └── EncodingUnknown     ... by this process: it is kept for one that can
     │   ├── IdempotencyKeyError     the key is missing, blank or of a wrong type
     │   └── PayloadError            a value cannot be encoded, decoded or fitted to its type
     ├── EnqueueRefused              SQS or DynamoDB would refuse the message: nothing was sent
@@ -25,6 +26,9 @@ The families, and who meets them::
     ├── LockBusy                    somebody else holds the lock
     ├── ResolveRefused              the job is not, or no longer, what a person decided about
     ├── JobTimedOut                 an ``async def`` job was cancelled at its ``max_duration``
+    ├── BucketError                 S3 refused a request
+    │   ├── ObjectNotThere          ... since the object is missing, or may not be read
+    │   └── BucketUnavailable       ... or did not answer in time
     └── QueueError                  SQS refused a request
         └── QueueUnavailable        ... or did not answer in time
     JobControl                      what a job raises to say how its attempt ends
@@ -89,6 +93,10 @@ class MessageError(OnceqError):
 
 class EnvelopeError(MessageError):
     """The body of the message cannot be read."""
+
+
+class EncodingUnknown(EnvelopeError):
+    """The body is compressed in a way that this process cannot open."""
 
 
 class IdempotencyKeyError(MessageError):
@@ -258,6 +266,18 @@ class JobTimedOut(OnceqError):
 
     No ``TimeoutError``, so that ``reject=(TimeoutError,)``, said of a job's own calls, does not make it permanent.
     """
+
+
+class BucketError(OnceqError):
+    """S3 refused a request: look at the role's permissions and at ONCEQ_PAYLOAD_BUCKET."""
+
+
+class ObjectNotThere(BucketError):
+    """The object is missing or may not be read; S3 tells the two apart only for who may list the bucket."""
+
+
+class BucketUnavailable(BucketError):
+    """S3 did not answer in time, or is throttling."""
 
 
 class QueueError(OnceqError):

@@ -165,7 +165,7 @@ class Resolver:
         value = self._attribute(resource, attribute)
         if value is None:
             what = f"{resource}.{attribute}" if attribute != "Ref" else resource
-            message = f"{path}: {what} does not exist in a local run, which has the queues and tables only"
+            message = f"{path}: {what} does not exist in a local run, which has the queues, tables and buckets only"
             raise ConfigurationError(message)
         return value
 

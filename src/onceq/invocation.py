@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from onceq.consumer import Consumer
 from onceq.executor import Executor
+from onceq.fetching import Fetcher
 from onceq.record import Semantics
 from onceq.recovery import Recovery
 from onceq.relay import Relay
@@ -46,7 +47,8 @@ class Invocation:
             middleware=middleware,
             loop=runtime.loop,
         )
-        return Consumer(job_types, runtime.settings, executor, runtime.queue(deadline), self.relay())
+        fetcher = Fetcher(runtime, job_types, deadline, self.telemetry)
+        return Consumer(job_types, runtime.settings, executor, runtime.queue(deadline), self.relay(), fetcher)
 
     def relay(self) -> Relay:
         """Return what sends the messages of the outbox."""

@@ -15,20 +15,18 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, ParamSpec, TypeVar
 
-import jmespath
-import jmespath.exceptions
-
-from onceq.codec import fingerprint, fit, fits_json, printable
-from onceq.errors import ConfigurationError, IdempotencyKeyError, MessageError, PayloadError
+from onceq.codec import fingerprint, fit, fits_json
+from onceq.errors import ConfigurationError, IdempotencyKeyError, PayloadError
 from onceq.keys import check_key, join_key
 from onceq.record import Semantics
 from onceq.retry import Backoff
+from onceq.selector import Selector, check_expression, select
 from onceq.settings import require
+from onceq.source import Source
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Selector = Callable[[Any], Any] | str
 NAME = re.compile(r"[a-z][a-z0-9_.-]{0,99}")
 # Twelve hours are the longest that SQS hides a message, and Lambda stops far below.
 LONGEST_DURATION = 43_200
@@ -83,6 +81,7 @@ class JobType(Generic[P, R]):
     semantics: Semantics = Semantics.AT_LEAST_ONCE
     lock: str | Callable[[Any], str] | None = None
     downstream_key_lifetime: float | None = None
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         """Check every option, so that a mistake shows at import and not at the first message.
@@ -139,6 +138,10 @@ class JobType(Generic[P, R]):
             or (isinstance(self.downstream_key_lifetime, int | float) and self.downstream_key_lifetime > 0),
             f"{self.name}: downstream_key_lifetime={self.downstream_key_lifetime!r}: give seconds above 0",
         )
+        require(
+            self.source is None or isinstance(self.source, Source),
+            f"{self.name}: source={self.source!r}: give one of onceq.source, for example source.s3()",
+        )
         require(isinstance(self.backoff, Backoff), f"{self.name}: backoff={self.backoff!r}: give a Backoff")
         named = isinstance(self.queue, str) and self.queue != ""
         require(named, f"{self.name}: queue={self.queue!r}: give a queue's name")
@@ -148,11 +151,7 @@ class JobType(Generic[P, R]):
                 f"{self.name}: {option}={selector!r}: give a callable or a JMESPath expression",
             )
             if isinstance(selector, str):
-                try:
-                    jmespath.compile(selector)
-                except jmespath.exceptions.JMESPathError as error:
-                    message = f"{self.name}: {option}={selector!r} is not a JMESPath expression: {error}"
-                    raise ConfigurationError(message) from error
+                check_expression(f"{self.name}: {option}", selector)
         _ = self._parameters
         for name in ("__name__", "__qualname__", "__doc__", "__module__"):
             object.__setattr__(self, name, getattr(self.function, name, None))
@@ -194,7 +193,8 @@ class JobType(Generic[P, R]):
         if self.key is None:
             message = f"no idempotency key: stamp one (onceq's producer does) or declare key= on {self.name!r}"
             raise IdempotencyKeyError(message)
-        selected = self._selected("key", self.key, payload, loaded, IdempotencyKeyError)
+        called = f"key= of {self.name!r}"
+        selected = select(self.key, payload, loaded, called=called, error_type=IdempotencyKeyError)
         return join_key(*selected) if isinstance(selected, tuple | list) else check_key(selected)
 
     def fingerprint_of(self, payload: Any, loaded: Any) -> str | None:
@@ -203,10 +203,12 @@ class JobType(Generic[P, R]):
         Raises:
             PayloadError: If what is selected cannot be encoded.
         """
-        if self.fingerprint is None or isinstance(self.fingerprint, _All):
-            return None if self.fingerprint is None else fingerprint(payload)
-        selected = self._selected("fingerprint", self.fingerprint, payload, loaded, PayloadError)
-        return fingerprint(selected)
+        if self.fingerprint is None:
+            return None
+        if isinstance(self.fingerprint, _All):
+            return fingerprint(payload if self.source is None else self.source.compared_in(payload))
+        called = f"fingerprint= of {self.name!r}"
+        return fingerprint(select(self.fingerprint, payload, loaded, called=called, error_type=PayloadError))
 
     def lock_of(self, loaded: Any) -> str | None:
         """Return the name of the lock that a job with this payload needs, if any.
@@ -215,16 +217,8 @@ class JobType(Generic[P, R]):
         """
         if self.lock is None or isinstance(self.lock, str):
             return self.lock
-        return check_key(self._selected("lock", self.lock, None, loaded, MessageError), f"lock= of {self.name!r}")
-
-    def _selected(
-        self, option: str, selector: Selector, payload: Any, loaded: Any, error_type: type[MessageError]
-    ) -> Any:
-        try:
-            return jmespath.search(selector, payload) if isinstance(selector, str) else selector(loaded)
-        except Exception as error:  # the user's own function may raise anything
-            message = f"{option}= of {self.name!r} raised {printable(repr(error), 200)}"
-            raise error_type(message) from error
+        called = f"lock= of {self.name!r}"
+        return check_key(select(self.lock, None, loaded, called=called), called)
 
     @cached_property
     def _parameters(self) -> tuple[Any, bool]:
@@ -279,6 +273,7 @@ def job(
     lock: str | Callable[[Any], str] | None = None,
     retention: timedelta = DEFAULT_RETENTION,
     downstream_key_lifetime: float | timedelta | None = None,
+    source: Source | None = None,
 ) -> Callable[[Callable[P, R]], JobType[P, R]]:
     """Make a job type of a function.
 
@@ -302,6 +297,7 @@ def job(
         retention: How long an ended job is remembered, so that duplicates are recognised.
         downstream_key_lifetime: For how long the services that the job calls remember its keys, in seconds or as a
             ``timedelta`` (Stripe at least 24 hours). A later attempt whose keyed effect is still open goes to a person.
+        source: Which messages of other services on its queue it takes (`onceq.source`).
 
     Returns:
         A decorator that makes a `JobType`; calling it calls the plain function.
@@ -336,6 +332,7 @@ def job(
             lock=lock,
             retention=retention,
             downstream_key_lifetime=_seconds(downstream_key_lifetime),
+            source=source,
         )
 
     return decorate

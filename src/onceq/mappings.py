@@ -55,6 +55,8 @@ def sources_of(template: Template, resources: Resources) -> list[Source]:
     """
     sources = []
     for function, own in functions_of(template).items():
+        if not resources.exists(function):
+            continue
         timeout = function_property(template, function, "Timeout", DEFAULT_TIMEOUT)
         for name, event in (own.get("Events") or {}).items():
             if event.get("Type") == "SQS":

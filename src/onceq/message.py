@@ -17,10 +17,12 @@ import binascii
 import math
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceq.codec import decode, encode, printable
 from onceq.errors import EnvelopeError, PayloadError
+from onceq.layers import Layers, layers_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -144,13 +146,13 @@ class Envelope:
     """What the body says.
 
     Args:
-        job_type: Name of the job type; ``None`` where the body is not an envelope.
-        payload: The payload; the whole body where it is not an envelope.
+        job_type: Name of the job type.
+        payload: The payload.
         idempotency_key: As stamped by the producer, unchecked; ``None`` where there is none.
         hops: How often the message was sent on from job to job.
     """
 
-    job_type: str | None
+    job_type: str
     payload: Any
     idempotency_key: Any = None
     hops: int = 0
@@ -162,14 +164,14 @@ class NewerEnvelope(NamedTuple):
     version: int
 
 
-def open_envelope(body: str | None) -> Envelope | NewerEnvelope:
+def open_envelope(body: str | None) -> Envelope | NewerEnvelope | Layers:
     """Read the body of a message.
 
     Args:
         body: The body as text.
 
     Returns:
-        The envelope; a body that is JSON and not an envelope is one without a job type.
+        The envelope, also one that was sent through SNS or EventBridge; the layers of a body that has none.
 
     Raises:
         EnvelopeError: If there is no body, it is not JSON, or it is an envelope with a broken field.
@@ -185,8 +187,14 @@ def open_envelope(body: str | None) -> Envelope | NewerEnvelope:
         value = decode(body)
     except PayloadError as error:
         raise EnvelopeError(str(error)) from error
-    if not isinstance(value, dict) or "onceq" not in value:
-        return Envelope(None, value)
+    if isinstance(value, dict) and "onceq" in value:
+        return _opened(value)
+    layers = layers_of(value)
+    inner = layers.inner
+    return _opened(inner) if isinstance(inner, dict) and "onceq" in inner else layers
+
+
+def _opened(value: Mapping[str, Any]) -> Envelope | NewerEnvelope:
     version, job_type, hops = value["onceq"], value.get("job_type"), value.get("hops", 0)
     if not _is_int(version) or version < 1:
         message = f"the envelope's version is {printable(version, 40)}: it must be a whole number from 1 on"
@@ -200,6 +208,16 @@ def open_envelope(body: str | None) -> Envelope | NewerEnvelope:
         message = f"the envelope's hops are {printable(hops, 40)}: they must be a whole number from 0 on"
         raise EnvelopeError(message)
     return Envelope(job_type, value.get("payload"), value.get("idempotency_key"), hops)
+
+
+def timestamp(now_ms: int) -> str:
+    """Return a time as an envelope tells it: ISO 8601 in UTC.
+
+    Example:
+        >>> timestamp(1_780_000_000_000)
+        '2026-05-28T20:26:40.000Z'
+    """
+    return datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def seal(*, job_type: str, idempotency_key: str, payload: Any, created_at: str, hops: int = 0) -> str:
@@ -247,7 +265,14 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    """Return a value that is text; a lone surrogate makes it none, since neither DynamoDB nor SQS takes it."""
+    if not isinstance(value, str):
+        return ""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return ""
+    return value
 
 
 def _is_int(value: object) -> bool:
@@ -255,5 +280,5 @@ def _is_int(value: object) -> bool:
 
 
 def _count(value: object) -> int:
-    text = str(value)
+    text = value if isinstance(value, str) else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0  # noqa: PLR2004 - no honest number is longer

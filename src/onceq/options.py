@@ -36,6 +36,7 @@ def parser_of(commands: Mapping[str, Callable[[argparse.Namespace], int]], versi
         return made
 
     _dev(command)
+    _up(command)
     _enqueue(command)
     _invoke(command)
     _show(command)
@@ -55,6 +56,15 @@ def _dev(command: Command) -> None:
     _local_options(dev)
     _log_options(dev)
     _grace_option(dev)
+
+
+def _up(command: Command) -> None:
+    up = command("up", "Run locally, without workers: what `sam local invoke` needs, and the words to call it.")
+    text = (
+        "this machine's address on the bridge of Linux' containers (default: %(default)s, Docker's; Podman: 10.88.0.1)"
+    )
+    up.add_argument("--bridge", default="172.17.0.1", metavar="ADDRESS", help=text)
+    _local_options(up)
 
 
 def _enqueue(command: Command) -> None:

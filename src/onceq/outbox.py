@@ -66,6 +66,7 @@ class OutboxEntry(Item):
         expires_at: When a sent entry may go, epoch seconds.
         shard: Which part of the index it waits in.
         next_at: When it is tried next, epoch ms.
+        offloaded: Bytes of the body that stands in S3, where ``body`` only points at it.
     """
 
     pk: str
@@ -84,6 +85,7 @@ class OutboxEntry(Item):
     expires_at: int | None = None
     shard: str | None = None
     next_at: int | None = None
+    offloaded: int | None = None
 
     def committed(self, now_ms: int) -> OutboxEntry:
         """Return the entry as it is committed: its head start counts from then, and not from when it was staged.

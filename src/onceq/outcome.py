@@ -156,6 +156,7 @@ def trace_of(error: BaseException | None) -> str | None:
         text = "".join(traceback.format_exception(error, limit=-MOST_FRAMES))
     except BaseException:  # noqa: BLE001 - as for its message
         text = "".join(traceback.format_tb(error.__traceback__, limit=-MOST_FRAMES))
+    text = text.encode("utf-8", "replace").decode()  # a log line takes no lone surrogate
     return text if len(text) <= LONGEST_TRACE else "…" + text[-LONGEST_TRACE:]
 
 
@@ -231,6 +232,13 @@ class Unserved:
 
 
 @dataclass(frozen=True, slots=True)
+class NoWork:
+    """There is nothing to do for the message, such as the test event that S3 sends when notifications are set up."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Faulted:
     """The store, the queue or the framework itself failed."""
 
@@ -255,6 +263,7 @@ Outcome = (
     | NotStarted
     | TakenFromUs
     | Unserved
+    | NoWork
     | Faulted
 )
 
@@ -286,7 +295,7 @@ def answer_of(outcome: Outcome, now_ms: int, jitter: float) -> Answer:
         The answer.
     """
     match outcome:
-        case Completed() | Replayed():
+        case Completed() | Replayed() | NoWork():
             return Answer(keep=False)
         case Deferred(until):
             return Answer(keep=True, visible_in=_seconds_until(until, now_ms, jitter))

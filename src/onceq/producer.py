@@ -7,16 +7,17 @@ What SQS or DynamoDB would refuse is refused before anything is sent. The limits
 from __future__ import annotations
 
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceq.clock import OpenDeadline
-from onceq.errors import EnqueueFailed, QueueError
+from onceq.errors import BucketError, EnqueueFailed, QueueError
 from onceq.runtime import Runtime
 from onceq.sealing import Entry, Sealed, Sealer
 from onceq.settings import QueueSettings, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import timedelta
 
     from onceq.catalogue import JobTypes
@@ -53,6 +54,7 @@ class Producer:
         self,
         queues: Mapping[str, str] | None = None,
         *,
+        payload_bucket: str = "",
         job_types: JobTypes | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -60,11 +62,13 @@ class Producer:
 
         Args:
             queues: Queue URLs by name; without them ``ONCEQ_QUEUES`` is read at the first enqueue.
+            payload_bucket: With ``queues``: the bucket that takes the bodies that SQS does not.
             job_types: The job types that are known; without them any name is sent, to the queue ``default``.
             runtime: Shared clients and clock; without it they are made at the first enqueue.
         """
         given = {name: QueueSettings(name, url) for name, url in (queues or {}).items()}
-        self._runtime = runtime or Runtime(Settings(queues=given) if queues is not None else None)
+        settings = Settings(queues=given, payload_bucket=payload_bucket) if queues is not None else None
+        self._runtime = runtime or Runtime(settings)
         self.sealer = Sealer(self._runtime, job_types)
 
     def enqueue(
@@ -98,6 +102,7 @@ class Producer:
                 that again is the same job.
         """
         sealed = self.sealer.seal(Entry(job_type, payload, key, delay, group, queue))
+        self._store([sealed])
         try:
             message_id = self._runtime.queue(OpenDeadline()).send(sealed.url, sealed.request)
         except QueueError as error:
@@ -122,6 +127,7 @@ class Producer:
         all_sealed = [self.sealer.seal(entry) for entry in entries]
         for position, sealed in enumerate(all_sealed):
             by_url[sealed.url][str(position)] = sealed
+        self._store(all_sealed)
         queue = self._runtime.queue(OpenDeadline())
         sent: dict[int, Enqueued] = {}
         reasons: dict[int, str] = {}
@@ -136,3 +142,16 @@ class Producer:
                 [(all_sealed[number].entry, reason) for number, reason in sorted(reasons.items())],
             )
         return [sent[number] for number in range(len(all_sealed))]
+
+    def _store(self, all_sealed: Sequence[Sealed]) -> None:
+        """Store the bodies that SQS does not take; if one cannot be stored, nothing is sent at all."""
+        large = [(sealed.pointer, sealed.data) for sealed in all_sealed if sealed.pointer is not None]
+        if not large:
+            return
+        bucket = self._runtime.bucket(OpenDeadline())
+        workers = min(self._runtime.settings.concurrency, len(large))
+        try:
+            with ThreadPoolExecutor(workers, thread_name_prefix="onceq-store") as pool:
+                list(pool.map(lambda one: bucket.put(*one), large))
+        except BucketError as error:
+            raise EnqueueFailed([], [(sealed.entry, str(error)) for sealed in all_sealed]) from error

@@ -136,6 +136,14 @@ class Record(Item):
         """Whether the last start went stale, as far as a taker can tell: the job may kill the process it runs in."""
         return self.status is Status.PROCESSING or self.went_stale is not None
 
+    def ended_at(self, now_ms: int) -> int:
+        """Return from when the retention of the ended job counts, epoch ms.
+
+        Not before its fencing token, which is later than now where the clock was stepped back since: the first claim
+        after the retention must have a higher one.
+        """
+        return max(now_ms, self.fencing_token)
+
 
 def pk_of(job_type: str, key: str) -> str:
     """Return the partition key of a job's record.

@@ -16,6 +16,7 @@ from onceq import effect_events as events
 from onceq.clock import ShorterDeadline
 from onceq.codec import printable
 from onceq.errors import StoreError
+from onceq.offload import stamps
 from onceq.outbox import LOOK_AHEAD_MS, SHARDS, OutboxEntry
 from onceq.outcome import describe, trace_of
 from onceq.telemetry import MessageFaulted
@@ -195,6 +196,8 @@ class Relay:
         message: dict[str, Any] = {"Id": entry.pk, "MessageBody": entry.body}
         if entry.group is not None:
             message["MessageGroupId"] = entry.group
+        if entry.offloaded is not None:
+            message["MessageAttributes"] = stamps(entry.job_type, entry.idempotency_key, entry.offloaded)
         if queue.is_fifo:
             # The entry's own, so that SQS takes it for one message when it is sent again.
             message["MessageDeduplicationId"] = entry.pk

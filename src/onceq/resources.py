@@ -1,4 +1,4 @@
-"""Queues and tables created from the template: names, policies, times and keys of a local run are the template's."""
+"""Queues, tables and buckets from the template: names, policies, times and keys of a local run are the template's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from onceq.bucket import Bucket
 from onceq.clock import OpenDeadline, SystemClock, TokenFactory
 from onceq.codec import encode
 from onceq.dynamodb import DynamoDB
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 QUEUE = "AWS::SQS::Queue"
 TABLE = "AWS::DynamoDB::Table"
+BUCKET = "AWS::S3::Bucket"
 # Properties that are attributes of CreateQueue under the same name; the others are for CloudFormation itself.
 QUEUE_ATTRIBUTES = (
     "ContentBasedDeduplication",
@@ -49,7 +51,7 @@ LOCAL_HOSTS = ("http://127.0.0.1:", "http://localhost:", "http://[::1]:")
 
 @dataclass
 class Resources:
-    """The template's queues and tables, created on first reference.
+    """The template's queues, tables and buckets, created on first reference.
 
     Args:
         template: The template.
@@ -69,13 +71,18 @@ class Resources:
         return Resolver(self.template, self.parameters, self.attribute)
 
     def attribute(self, logical_id: str, name: str) -> str | None:
-        """Return an attribute of a queue or table, created if need be; ``None`` for anything else."""
+        """Return an attribute of a queue, table or bucket, created if need be; ``None`` for anything else."""
         resource = self.template["Resources"].get(logical_id)
-        if not isinstance(resource, dict) or resource.get("Type") not in (QUEUE, TABLE):
+        if not isinstance(resource, dict) or resource.get("Type") not in (QUEUE, TABLE, BUCKET):
             return None
         if logical_id not in self.attributes:
             self._create(logical_id, resource)
         return self.attributes.get(logical_id, {}).get(name)
+
+    def exists(self, logical_id: str) -> bool:
+        """Say whether the template makes a resource with these parameters: it has no condition, or one that holds."""
+        condition = self.template["Resources"][logical_id].get("Condition")
+        return condition is None or self.resolver.condition(condition, f"Resources.{logical_id}")
 
     def queue_url(self, logical_id: str) -> str:
         """Return a queue's URL. Raises: ConfigurationError, if there is no such queue."""
@@ -98,6 +105,20 @@ class Resources:
         """Queue URLs by logical id."""
         return {name: values["QueueUrl"] for name, values in self.attributes.items() if "QueueUrl" in values}
 
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables."""
+        return self._names(TABLE)
+
+    @property
+    def buckets(self) -> list[str]:
+        """Names of the buckets."""
+        return self._names(BUCKET)
+
+    def _names(self, kind: str) -> list[str]:
+        resources = self.template["Resources"]
+        return [values["Ref"] for name, values in self.attributes.items() if values and resources[name]["Type"] == kind]
+
     def _needed(self, logical_id: str, name: str) -> str:
         value = self.attribute(logical_id, name)
         if value is None:
@@ -110,11 +131,14 @@ class Resources:
         if logical_id in self._underway:
             message = f"{path}: the resources refer to each other in a circle: {' → '.join(self._underway)}"
             raise ConfigurationError(message)
-        if "Condition" in resource and not self.resolver.condition(resource["Condition"], path):
+        if not self.exists(logical_id):
             self.attributes[logical_id] = {}
             return
         self._underway.append(logical_id)
         try:
+            if resource["Type"] == BUCKET:
+                self.attributes[logical_id] = self._create_bucket(logical_id)
+                return
             properties = self.resolver.resolve(resource.get("Properties") or {}, f"{path}.Properties")
             create = self._create_queue if resource["Type"] == QUEUE else self._create_table
             self.attributes[logical_id] = create(logical_id, {} if properties is NO_VALUE else properties)
@@ -150,10 +174,21 @@ class Resources:
         attributes = {"Ref": logical_id, "Arn": table["TableArn"]}
         return attributes | ({"StreamArn": table["LatestStreamArn"]} if stream else {})
 
+    def _create_bucket(self, logical_id: str) -> dict[str, str]:
+        # A bucket's name has no capitals. Nothing else of it shows in a run that ends before a lifecycle rule begins.
+        name = logical_id.lower()
+        self._s3.call("CreateBucket", {"Bucket": name})
+        return {"Ref": name, "Arn": f"arn:aws:s3:::{name}"}
+
     @cached_property
     def _sqs(self) -> Queue:
         clock = SystemClock()
         return Queue(clock, TokenFactory(clock), OpenDeadline(), connections=1)
+
+    @cached_property
+    def _s3(self) -> Bucket:
+        clock = SystemClock()
+        return Bucket(clock, TokenFactory(clock), OpenDeadline(), connections=1)
 
     @cached_property
     def _dynamodb(self) -> DynamoDB:
@@ -164,7 +199,7 @@ class Resources:
 def create_resources(
     template: Template, *, parameters: Mapping[str, object] | None = None, embedded: bool = False
 ) -> Resources:
-    """Create the template's queues and tables on the emulator at ``AWS_ENDPOINT_URL``.
+    """Create the template's queues, tables and buckets on the emulator at ``AWS_ENDPOINT_URL``.
 
     Each is named by its logical id. Everything else, from visibility timeout to TTL attribute, is the template's, with
     the defaults of its parameters.
@@ -181,6 +216,7 @@ def create_resources(
         ConfigurationError: If the endpoint is not on this machine, or the template cannot be resolved.
         QueueError: If SQS refused a queue.
         StoreError: If DynamoDB refused a table.
+        BucketError: If S3 refused a bucket.
     """
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
     if not embedded and not endpoint.startswith(LOCAL_HOSTS):
@@ -194,5 +230,5 @@ def create_resources(
 
 def _creatable(template: Template) -> Iterator[str]:
     for logical_id, resource in template["Resources"].items():
-        if isinstance(resource, dict) and resource.get("Type") in (QUEUE, TABLE):
+        if isinstance(resource, dict) and resource.get("Type") in (QUEUE, TABLE, BUCKET):
             yield logical_id

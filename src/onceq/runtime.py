@@ -18,6 +18,7 @@ from onceq.store import Store
 from onceq.telemetry import LOGGER
 
 if TYPE_CHECKING:
+    from onceq.bucket import Bucket
     from onceq.clock import Clock, Deadline
     from onceq.dynamodb import DynamoDB
     from onceq.queue import Queue
@@ -70,6 +71,11 @@ class Runtime:
         with self._lock:
             return self._queue.within(deadline)
 
+    def bucket(self, deadline: Deadline) -> Bucket:
+        """Return the seam to S3, its retries bounded by a deadline."""
+        with self._lock:
+            return self._bucket.within(deadline)
+
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the event loop that ``async def`` jobs run on, in a thread of its own."""
         with self._lock:
@@ -90,6 +96,12 @@ class Runtime:
         from onceq.queue import Queue  # noqa: PLC0415 - beside the DynamoDB one
 
         return Queue(self.clock, self.tokens, OpenDeadline(), connections=self.settings.concurrency)
+
+    @cached_property
+    def _bucket(self) -> Bucket:
+        from onceq.bucket import Bucket  # noqa: PLC0415 - most applications have no large messages
+
+        return Bucket(self.clock, self.tokens, OpenDeadline(), connections=self.settings.concurrency)
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:

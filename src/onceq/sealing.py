@@ -9,25 +9,43 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from onceq.clock import OpenDeadline
 from onceq.codec import decode, encode
 from onceq.errors import LONGEST_DELAY, ConfigurationError, EnqueueRefused, MessageError, seconds_of
 from onceq.job_type import NAME, JobType
 from onceq.keys import check_key, key_made_from
-from onceq.message import current_hops, seal
+from onceq.message import current_hops, seal, timestamp
+from onceq.offload import Pointer, stamps
 from onceq.outbox import LOOK_AHEAD_MS, MAX_BODY_BYTES, OutboxEntry, shard_of
 from onceq.queue import MAX_BYTES, MAX_DELAY, size_of
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from onceq.catalogue import JobTypes
+    from onceq.clock import Deadline
     from onceq.runtime import Runtime
     from onceq.settings import QueueSettings
 
 _GROUP = re.compile(r"[!-~]{1,128}")
 # The outbox waits as long as anybody means it; ten years are a mistake.
 LONGEST_OUTBOX_DELAY = 3_660 * 86_400
+# The bucket keeps a body for 58 days at least (template.yaml), and its message lives for 28 once it is sent.
+LONGEST_OFFLOADED_DELAY = 30 * 86_400
+
+
+class Limits(NamedTuple):
+    """What a message may be: seconds of its delay, bytes of its body, and who takes no more."""
+
+    delay: int
+    size: int
+    taker: str
+
+
+DIRECT = Limits(LONGEST_DELAY, MAX_BYTES, "SQS")
+STAGED = Limits(LONGEST_OUTBOX_DELAY, MAX_BODY_BYTES, "the outbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +76,8 @@ class Sealed:
         key: The idempotency key.
         delay: Seconds until it is delivered.
         request: Parameters of SendMessage without the URL.
+        pointer: Where the body has to stand before it is sent, if that is not the message.
+        data: The body that has to stand there.
     """
 
     entry: Entry
@@ -66,6 +86,8 @@ class Sealed:
     key: str
     delay: float
     request: dict[str, Any] = field(repr=False)
+    pointer: Pointer | None = None
+    data: bytes = field(default=b"", repr=False)
 
     @property
     def url(self) -> str:
@@ -100,7 +122,7 @@ class Sealer:
             EnqueueRefused: If SQS, DynamoDB or the job type would refuse it.
             ConfigurationError: If the job type or queue is not known.
         """
-        sealed = self._checked(entry, None, 0, None, LONGEST_DELAY)
+        sealed = self._checked(entry, DIRECT)
         delay = math.ceil(sealed.delay)
         if delay > MAX_DELAY:
             message = (
@@ -129,6 +151,7 @@ class Sealer:
         token: str,
         sender: Sender | None = None,
         hops: int | None = None,
+        deadline: Deadline | None = None,
     ) -> OutboxEntry:
         """Seal a message for the outbox.
 
@@ -143,6 +166,7 @@ class Sealer:
             token: Names the transaction.
             sender: The job that sends it.
             hops: How often it was sent on from job to job; ``None`` where that is the thread's to know.
+            deadline: Until when S3 is asked to take a body that the outbox does not.
 
         Returns:
             Its entry, as it is staged.
@@ -150,16 +174,18 @@ class Sealer:
         Raises:
             EnqueueRefused: If SQS, DynamoDB or the job type would refuse it.
             ConfigurationError: If the job type, the queue or the outbox table is not known.
+            BucketError: If its body is too large for the outbox, and S3 did not take it.
         """
         self.runtime.settings.named_outbox()
         entry = Entry(job_type, payload, key, delay, group, queue)
-        sealed = self._checked(entry, sender, number, hops, LONGEST_OUTBOX_DELAY)
+        sealed = self._checked(entry, STAGED, sender, number, hops)
+        if sealed.pointer is not None:
+            if sealed.delay > LONGEST_OFFLOADED_DELAY:
+                message = f"delay={delay!r}: a body that is stored in S3 waits for at most {LONGEST_OFFLOADED_DELAY} s"
+                raise EnqueueRefused(message)
+            # Before the commit: a message that points at nothing is worse than a body that nobody points at.
+            self.runtime.bucket(deadline or OpenDeadline()).put(sealed.pointer, sealed.data)
         body = sealed.request["MessageBody"]
-        if (size := len(body.encode())) > MAX_BODY_BYTES:
-            message = (
-                f"the message has {size} bytes, and the outbox takes {MAX_BODY_BYTES}: send where the data is stored"
-            )
-            raise EnqueueRefused(message)
         now_ms = self.runtime.clock.now_ms()
         due_at = now_ms + math.ceil(sealed.delay * 1000)
         return OutboxEntry(
@@ -172,40 +198,60 @@ class Sealer:
             created_at=now_ms,
             due_at=due_at,
             group=None if group is None else str.__str__(group),
+            offloaded=len(sealed.data) if sealed.pointer else None,
             shard=shard_of(token),
             # A FIFO queue takes no delay for a single message, so there the relay comes no sooner.
             next_at=due_at if sealed.queue.is_fifo else due_at - LOOK_AHEAD_MS,
         )
 
     def _checked(
-        self, entry: Entry, sender: Sender | None, number: int, hops: int | None, longest_delay: int
+        self, entry: Entry, limits: Limits, sender: Sender | None = None, number: int = 0, hops: int | None = None
     ) -> Sealed:
         try:
-            return self._sealed(entry, sender, number, hops, longest_delay)
+            return self._sealed(entry, limits, sender, number, hops)
         except (MessageError, ValueError) as error:
             raise EnqueueRefused(str(error)) from error
 
-    def _sealed(self, entry: Entry, sender: Sender | None, number: int, hops: int | None, longest_delay: int) -> Sealed:
+    def _sealed(self, entry: Entry, limits: Limits, sender: Sender | None, number: int, hops: int | None) -> Sealed:
         job_type = self._job_type(entry.job_type)
         name = job_type.name if isinstance(job_type, JobType) else str.__str__(entry.job_type)
         payload = decode(encode(entry.payload))
         key = self._key(job_type, entry.key, payload, sender, number)
         queue = self.runtime.settings.queue(entry.queue or (job_type.queue if job_type else "default"))
-        created_at = datetime.fromtimestamp(self.runtime.clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
         body = seal(
             job_type=name,
             idempotency_key=key,
             payload=payload,
-            created_at=created_at.replace("+00:00", "Z"),
+            created_at=timestamp(self.runtime.clock.now_ms()),
             hops=current_hops.get() + 1 if hops is None else hops,
         )
-        request = {"MessageBody": body} | _grouping(queue, entry.group)
-        size = size_of(request)
-        if size > MAX_BYTES:
-            message = f"the message has {size} bytes, and SQS takes {MAX_BYTES}: store the data and send where it is"
+        sealed = Sealed(
+            replace(entry, key=key),
+            name,
+            queue,
+            key,
+            seconds_of(entry.delay, limits.delay),
+            {"MessageBody": body} | _grouping(queue, entry.group),
+        )
+        size = size_of(sealed.request)
+        return sealed if size <= limits.size else self._offloaded(sealed, size, limits)
+
+    def _offloaded(self, sealed: Sealed, size: int, limits: Limits) -> Sealed:
+        settings, data = self.runtime.settings, sealed.request["MessageBody"].encode()
+        if not settings.payload_bucket:
+            message = (
+                f"the message has {size} bytes, and {limits.taker} takes {limits.size}: name a bucket in "
+                "ONCEQ_PAYLOAD_BUCKET, or store the data and send where it is"
+            )
             raise EnqueueRefused(message)
-        delay = seconds_of(entry.delay, longest_delay)
-        return Sealed(replace(entry, key=key), name, queue, key, delay, request)
+        if len(data) > settings.payload_limit:
+            message = f"the message has {size} bytes, and {settings.payload_limit} are fetched (ONCEQ_PAYLOAD_LIMIT)"
+            raise EnqueueRefused(message)
+        # Named at random: two messages of one key, or two attempts at one, never meet.
+        pointer = Pointer(settings.payload_bucket, f"{sealed.queue.name}/{self.runtime.tokens.token()}")
+        attributes = stamps(sealed.job_type, sealed.key, len(data))
+        request = sealed.request | {"MessageBody": pointer.to_text(), "MessageAttributes": attributes}
+        return replace(sealed, request=request, pointer=pointer, data=data)
 
     def _job_type(self, job_type: JobType[..., Any] | str) -> JobType[..., Any] | None:
         if isinstance(job_type, JobType):

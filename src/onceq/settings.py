@@ -65,6 +65,9 @@ class Settings:
         outbox_overdue: Seconds past due after which a pending message is reported.
         recovery_rate: Read capacity units a second that the sweep may use.
         log_payloads: Whether payloads may be logged.
+        payload_bucket: Bucket of the bodies that SQS does not take; empty for none.
+        fetch_from: Other buckets that a message may point into, for producers that are not ours.
+        payload_limit: The largest body that is fetched or decompressed, in bytes.
 
     Example:
         >>> Settings.from_env({"ONCEQ_CLAIMS_TABLE": "claims", "ONCEQ_CONCURRENCY": "4"}).concurrency
@@ -82,6 +85,9 @@ class Settings:
     outbox_overdue: int = 300
     recovery_rate: int = 50
     log_payloads: bool = False
+    payload_bucket: str = ""
+    fetch_from: tuple[str, ...] = ()
+    payload_limit: int = 10_485_760
 
     def __post_init__(self) -> None:
         """Check every number, wherever it came from.
@@ -162,6 +168,10 @@ def _text(_name: str, text: str) -> str:
     return text
 
 
+def _names(_name: str, text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def _boolean(name: str, text: str) -> bool:
     try:
         return _BOOLEANS[text.lower()]
@@ -217,6 +227,9 @@ _READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "ONCEQ_OUTBOX_OVERDUE": ("outbox_overdue", _number(int)),
     "ONCEQ_RECOVERY_RATE": ("recovery_rate", _number(int)),
     "ONCEQ_LOG_PAYLOADS": ("log_payloads", _boolean),
+    "ONCEQ_PAYLOAD_BUCKET": ("payload_bucket", _text),
+    "ONCEQ_FETCH_FROM": ("fetch_from", _names),
+    "ONCEQ_PAYLOAD_LIMIT": ("payload_limit", _number(int)),
 }
 
 _VARIABLES = {field_name: variable for variable, (field_name, _) in _READERS.items()}
@@ -229,4 +242,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_hops": (0, 1_000_000),
     "outbox_overdue": (0, 1_209_600),
     "recovery_rate": (1, 1_000_000),
+    # A function has 10 GB at the most, and several are fetched at once.
+    "payload_limit": (1_024, 1_073_741_824),
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceq import telemetry as events
 from onceq.message import ATTRIBUTE
+from onceq.offload import tells_of_the_body
 from onceq.outcome import Answer, Deferred, Faulted, Outcome, answer_of, describe
 from onceq.queue import MAX_ATTRIBUTES, MAX_BYTES, size_of
 
@@ -27,10 +28,19 @@ JITTER_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One record of a batch and where it came from; ``queue`` is ``None`` where the ARN is not in the settings."""
+    """One job's worth of a batch.
 
+    Args:
+        record: Position of the record in its event; several deliveries may be of one record.
+        message: The message.
+        queue: Where it came from; ``None`` where its ARN is not in the settings.
+        body: What a dead-letter copy of it carries.
+    """
+
+    record: int
     message: Message
     queue: QueueSettings | None
+    body: str | None
 
 
 def settle(
@@ -41,14 +51,15 @@ def settle(
     clock: Clock,
     tokens: TokenFactory,
     telemetry: Telemetry,
-) -> list[bool]:
+) -> set[int]:
     """Carry out what the outcomes mean to SQS.
 
-    Copies come first: a message is acknowledged only when its copy has arrived. A visibility change that fails only
-    means the queue's own visibility timeout.
+    Copies come first: a message is acknowledged only when its copy has arrived. One that is kept for another of its
+    jobs is not copied yet, since it would be again at its next delivery. A visibility change that fails only means the
+    queue's own visibility timeout.
 
     Args:
-        deliveries: The records of the batch.
+        deliveries: The jobs of the batch.
         outcomes: How each ended.
         queue: The seam to SQS.
         clock: The time.
@@ -56,17 +67,26 @@ def settle(
         telemetry: Told about copies and what failed.
 
     Returns:
-        For each record whether it is kept.
+        The positions of the records to keep.
     """
     now_ms = clock.now_ms()
     answers = []
     for outcome in outcomes:
         jitter = tokens.uniform(0, JITTER_SECONDS) if isinstance(outcome, Deferred) else 0.0
         answers.append(answer_of(outcome, now_ms, jitter))
+    kept = _kept(deliveries, answers)
+    answers = [
+        Answer(keep=True) if answer.copy is not None and delivery.record in kept else answer
+        for delivery, answer in zip(deliveries, answers, strict=True)
+    ]
     for position in _failed_copies(deliveries, answers, queue, telemetry):
         answers[position] = answer_of(Faulted("the copy failed"), now_ms, 0)
     _change_visibility(deliveries, answers, queue, telemetry)
-    return [answer.keep for answer in answers]
+    return _kept(deliveries, answers)
+
+
+def _kept(deliveries: Sequence[Delivery], answers: Sequence[Answer]) -> set[int]:
+    return {delivery.record for delivery, answer in zip(deliveries, answers, strict=True) if answer.keep}
 
 
 def _failed_copies(
@@ -77,11 +97,11 @@ def _failed_copies(
     for position, (delivery, answer) in enumerate(zip(deliveries, answers, strict=True)):
         if answer.copy is None:
             continue
-        if delivery.queue is None or not delivery.queue.dlq_url or not delivery.message.body:
+        if delivery.queue is None or not delivery.queue.dlq_url or not delivery.body:
             failed[position] = "there is nothing to copy, or no dead-letter queue to copy it to"
             continue
         try:
-            by_url[delivery.queue.dlq_url][position] = _copy(delivery.message, delivery.queue, answer.copy)
+            by_url[delivery.queue.dlq_url][position] = _copy(delivery, delivery.queue, answer.copy)
         except ValueError as error:
             failed[position] = describe(error)  # a lone surrogate, which SQS would not deliver and does not take
     for url, copies in by_url.items():
@@ -102,35 +122,46 @@ def _failed_copies(
     return list(failed)
 
 
-def _copy(message: Message, queue: QueueSettings, note: DeadLetterNote) -> dict[str, Any]:
-    attributes = message.sendable_attributes()
-    entry: dict[str, Any] = {"MessageBody": message.body}
+def _copy(delivery: Delivery, queue: QueueSettings, note: DeadLetterNote) -> dict[str, Any]:
+    message, attributes = delivery.message, delivery.message.sendable_attributes()
+    if delivery.body != message.body:
+        attributes = {name: value for name, value in attributes.items() if not tells_of_the_body(name)}
+    entry: dict[str, Any] = {"MessageBody": delivery.body}
     if attributes:
         entry["MessageAttributes"] = attributes
     if queue.dlq_is_fifo:
         # Of its own, from message and version: one made of the job's key would be swallowed within five minutes.
-        own = hashlib.sha256(f"{message.message_id}#{note.version}#{message.body}".encode()).hexdigest()
+        own = hashlib.sha256(f"{message.message_id}#{note.version}#{delivery.body}".encode()).hexdigest()
         entry |= {"MessageGroupId": message.group or own, "MessageDeduplicationId": own}
+    elif message.group:
+        entry["MessageGroupId"] = message.group  # a tenant, by which a standard queue is fair
     text = replace(note, source_queue=queue.name).to_text()
     noted = entry | {"MessageAttributes": attributes | {ATTRIBUTE: {"DataType": "String", "StringValue": text}}}
-    fits = len(attributes) < MAX_ATTRIBUTES and size_of(noted) <= MAX_BYTES
+    fits = size_of(noted) <= MAX_BYTES and len(attributes) < MAX_ATTRIBUTES
     return noted if fits else entry
 
 
 def _change_visibility(
     deliveries: Sequence[Delivery], answers: Sequence[Answer], queue: Queue, telemetry: Telemetry
 ) -> None:
+    soonest: dict[int, int] = {}
+    for delivery, answer in zip(deliveries, answers, strict=True):
+        if answer.visible_in is not None:
+            soonest[delivery.record] = min(answer.visible_in, soonest.get(delivery.record, answer.visible_in))
     by_url: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for position, (delivery, answer) in enumerate(zip(deliveries, answers, strict=True)):
-        if answer.visible_in is not None and delivery.queue and delivery.message.receipt_handle:
+    message_ids = {}
+    for delivery in deliveries:
+        visible_in = soonest.pop(delivery.record, None)
+        if visible_in is not None and delivery.queue and delivery.message.receipt_handle:
+            message_ids[delivery.record] = delivery.message.message_id
             by_url[delivery.queue.url].append(
                 {
-                    "Id": str(position),
+                    "Id": str(delivery.record),
                     "ReceiptHandle": delivery.message.receipt_handle,
-                    "VisibilityTimeout": answer.visible_in,
+                    "VisibilityTimeout": visible_in,
                 }
             )
     for url, entries in by_url.items():
         for entry_id, reason in queue.change_visibility_batch(url, entries).items():
-            message_id = deliveries[int(entry_id)].message.message_id
-            telemetry.emit(events.VisibilityNotChanged(message_id=message_id, reason=reason))
+            told = events.VisibilityNotChanged(message_id=message_ids[int(entry_id)], reason=reason)
+            telemetry.emit(told)

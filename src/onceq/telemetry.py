@@ -222,6 +222,28 @@ class MessageUnserved(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessageWithoutWork(Event):
+    """There is nothing to do for a message, such as the test event of S3; it is acknowledged."""
+
+    name: ClassVar[str] = "message.without_work"
+    metric: ClassVar[str | None] = "MessagesWithoutWork"
+    message_id: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyNotFetched(Event):
+    """The body of a large message is missing or may not be read; the message comes back at ``until`` (epoch ms)."""
+
+    name: ClassVar[str] = "body.not_fetched"
+    metric: ClassVar[str | None] = "BodiesNotFetched"
+    level: ClassVar[int] = logging.ERROR
+    message_id: str | None
+    reason: str
+    until: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFaulted(Event):
     """The store, the queue or the framework failed on a message; it is kept."""
 

@@ -88,7 +88,7 @@ EVENTS: dict[str, Any] = {
     "`Records` null": {"Records": None},
     "`Records` empty": {"Records": []},
     "`Records` that is no list": {"Records": {"a": 1}},
-    "an event that is no object": [],
+    "an event that is no object": "text",
     "an event from S3": {"Records": [{"eventSource": "aws:s3", "s3": {}}]},
     "an event from SNS": {"Records": [{"EventSource": "aws:sns", "Sns": {"Message": "{}"}}]},
 }

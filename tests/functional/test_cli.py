@@ -438,7 +438,7 @@ def test_invoke_hints_at_what_an_event_needs(project: Project) -> None:
     bare = event_of({})
     bare["Records"][0]["body"] = "{}"
     hints = [project.run("invoke", write_event(project, event)).stderr for event in (foreign, unknown, bare)]
-    assert "is not in ONCEQ_QUEUES (to take the records as from a queue of the template: --queue default)" in hints[0]
+    assert "is not in ONCEQ_QUEUES (to take the records as from a queue of the template: --queue NAME)" in hints[0]
     assert "no job type is named 'nobodys' (is it in App([…])?)" in hints[1]
     assert hints[2].count("(to serve such bodies: App([…], default=a_job_type))") == 1
 

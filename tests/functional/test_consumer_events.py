@@ -44,7 +44,7 @@ def test_an_event_without_records_is_a_clear_answer(world: World, event: dict[st
     "event",
     [
         None,
-        [],
+        [{"eventSource": "aws:kinesis"}],
         "text",
         7,
         {"Records": {}},

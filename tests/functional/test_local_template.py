@@ -13,11 +13,11 @@ from kit.ministack import open_world_on
 from onceq.errors import ConfigurationError
 from onceq.intrinsics import NO_VALUE, Resolver
 from onceq.local import embedded_moto
+from onceq.mappings import Source, function_of, scheduled, sources_of
 from onceq.outbox import INDEX
 from onceq.record import EXPIRES_AT, PARTITION_KEY
 from onceq.resources import Resources, create_resources
 from onceq.settings import Settings
-from onceq.mappings import Source, function_of, scheduled, sources_of
 from onceq.template import function_environment, load_template
 
 if TYPE_CHECKING:
@@ -394,17 +394,17 @@ def test_globals_count_and_what_is_overridden_need_not_resolve(tmp_path: Path) -
     text = """
 Globals: {Function: {Environment: {Variables: {EVERYWHERE: all, NAME: global}}}}
 Resources:
-  Bucket: {Type: AWS::S3::Bucket}
-  F: {Type: AWS::Serverless::Function, Properties: {Environment: {Variables: {NAME: own, BUCKET: !Ref Bucket}}}}
+  Topic: {Type: AWS::SNS::Topic}
+  F: {Type: AWS::Serverless::Function, Properties: {Environment: {Variables: {NAME: own, TOPIC: !Ref Topic}}}}
 """
     template = written(tmp_path, text)
     resources = Resources(template, {})
     with pytest.raises(
-        ConfigurationError, match=r"Variables\.BUCKET\.Ref: Bucket does not exist.*give BUCKET in env\.json"
+        ConfigurationError, match=r"Variables\.TOPIC\.Ref: Topic does not exist.*give TOPIC in env\.json"
     ):
         function_environment(template, resources, function="F", shell={})
-    env_json = {"F": {"BUCKET": "b"}}
+    env_json = {"F": {"TOPIC": "t"}}
     environment = function_environment(template, resources, function="F", shell={}, env_json=env_json)
-    assert environment == {"EVERYWHERE": "all", "NAME": "own", "BUCKET": "b"}
+    assert environment == {"EVERYWHERE": "all", "NAME": "own", "TOPIC": "t"}
     with pytest.raises(ConfigurationError, match="no function 'G'"):
         function_environment(template, resources, function="G", shell={})

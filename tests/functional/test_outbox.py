@@ -695,7 +695,7 @@ def parcel(payload: Parcel) -> None:
 
 
 REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = {
-    "too large for SQS": (("ship", {"a": "x" * MAX_BYTES}), {}, EnqueueRefused, "SQS takes 1048576"),
+    "too large for SQS": (("ship", {"a": "x" * MAX_BYTES}), {}, EnqueueRefused, "the outbox takes 380000"),
     "too large for the outbox": (("ship", {"a": "x" * MAX_BODY_BYTES}), {}, EnqueueRefused, "the outbox takes 380000"),
     "too large in bytes": (("ship", {"a": "é" * 190_000}), {}, EnqueueRefused, "the outbox takes 380000"),
     "no group on a FIFO queue": (("track", {}), {}, EnqueueRefused, "is FIFO: give group="),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Barrier
 from typing import Any
@@ -15,8 +15,9 @@ from kit.delivery import Poller, hold_sqs_time, peek
 from kit.provider import Provider, serving_provider
 from kit.racing import all_at_once
 from kit.seams import Point, Seams, SimulatedCrash
-from kit.world import OUTBOX_TABLE, World, create_table, event_of, kept
+from kit.world import OUTBOX_TABLE, World, create_table, event_of, kept, queue_settings
 from onceq import JobType
+from onceq.runtime import Runtime
 
 # More than a lease and the clock skew, than a visibility timeout, and than what an entry of the outbox waits.
 ROUND_SECONDS = 80
@@ -63,6 +64,46 @@ def stock_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], StockTable]:
     return make
 
 
+@dataclass
+class LedgerTable:
+    """The ledger's table of a world."""
+
+    dynamodb: Any
+    name: str = "LedgerTable"
+
+    def balance(self, account: str) -> int:
+        """Return what an account has; one without entries has nothing."""
+        item = self._item(account)
+        return int(item["balance_cents"]["N"]) if item else 0
+
+    def last_entry(self, account: str) -> str | None:
+        """Return the entry that came last."""
+        item = self._item(account)
+        return str(item["last_entry"]["S"]) if item else None
+
+    def _item(self, account: str) -> dict[str, Any] | None:
+        key = {"account": {"S": account}}
+        item: dict[str, Any] | None = self.dynamodb.get_item(TableName=self.name, Key=key, ConsistentRead=True).get(
+            "Item"
+        )
+        return item
+
+
+@pytest.fixture
+def ledger_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[World], LedgerTable]:
+    """Return the ledger's table, made in the world that is given, beside the ledger's queue."""
+
+    def make(world: World) -> LedgerTable:
+        monkeypatch.setenv("LEDGER_TABLE", "LedgerTable")
+        create_table(world.dynamodb, "LedgerTable", key="account")
+        own = queue_settings(world.sqs, "ledger", queue="LedgerJobsQueue.fifo", dlq="LedgerDeadLetterQueue.fifo")
+        world.settings = replace(world.settings, queues={**world.settings.queues, "ledger": own})
+        world.runtime = Runtime(world.settings, clock=world.clock, tokens=world.tokens)
+        return LedgerTable(world.dynamodb)
+
+    return make
+
+
 @pytest.fixture
 def work(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return what works until queue and outbox are empty; a worker that dies is replaced, and time passes."""
@@ -103,7 +144,7 @@ def deaths(world: World, work: Callable[..., None]) -> Callable[..., Iterator[tu
     def each_death(job_type: JobType, payload: Callable[[str], Any], *others: JobType) -> Iterator[tuple[str, str]]:
         app = world.app(job_type, *others)
         alive = Seams()
-        app.enqueue(job_type, payload("alive"), key="alive")
+        app.enqueue(job_type, payload("alive"), key="alive", queue="default")
         work(job_type, *others, seams=alive)
         for (seam, method), calls in alive.calls.items():
             for number in range(1, calls + 1):
@@ -113,7 +154,7 @@ def deaths(world: World, work: Callable[..., None]) -> Callable[..., Iterator[tu
                         continue
                     key = f"{point}-{number}".lower()
                     seams = Seams((point, number))
-                    app.enqueue(job_type, payload(key), key=key)
+                    app.enqueue(job_type, payload(key), key=key, queue="default")
                     work(job_type, *others, seams=seams)
                     assert seams.crashed, f"{point}, call {number}, was not reached"
                     yield key, str(point)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -21,7 +23,7 @@ from unittest.mock import patch
 from kit.world import REGION, furnished
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import IO
 
     from kit.clock import FrozenClock
@@ -31,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SERVE = Path(__file__).with_name("serve_ministack.py")
 START_SECONDS = 30.0
 VARIABLES = {
-    "SERVICES": "dynamodb,sqs",
+    "SERVICES": "dynamodb,sqs,s3",
     "LOG_LEVEL": "ERROR",
     # Each of these would listen on a port of its own, the first on every address.
     "IOT_MTLS_ENABLED": "0",
@@ -57,35 +59,40 @@ def python_of_ministack() -> Path:
 
 
 @contextmanager
-def ministack_server() -> Iterator[str]:
+def ministack_server(python: Path | None = None, variables: Mapping[str, str] | None = None) -> Iterator[str]:
     """Serve an empty ministack on 127.0.0.1 and a free port, and yield its endpoint.
 
     It ends with the block, or when this process dies: it holds the other end of a pipe.
+
+    Args:
+        python: The Python that runs it; without one that of the tests' environment.
+        variables: Environment variables, beside `VARIABLES` or instead of them.
     """
     with (
         tempfile.TemporaryFile() as log,
         # -I: of this folder and of PYTHONPATH it sees nothing. A session of its own, so that Ctrl-C reaches us alone.
         subprocess.Popen(
-            [python_of_ministack(), "-I", SERVE],
+            [python or python_of_ministack(), "-I", SERVE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,
-            env={"PATH": os.environ["PATH"], **VARIABLES},
+            env={"PATH": os.environ["PATH"], **VARIABLES, **(variables or {})},
         ) as process,
     ):
         try:
-            yield _endpoint_of(process, log)
+            yield _endpoint_of(process, log, (variables or {}).get("MINISTACK_SSL_CERT"))
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # the functions that it runs, too
 
 
-def _endpoint_of(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
+def _endpoint_of(process: subprocess.Popen[bytes], log: IO[bytes], certificate: str | None) -> str:
     assert process.stdout is not None
     endpoint = process.stdout.readline().decode().strip()
     try:
         # Its socket is there already, so this waits in line until ministack is loaded.
-        urllib.request.urlopen(f"{endpoint}/_ministack/health", timeout=START_SECONDS).close()  # noqa: S310 - ours
+        url, trusted = f"{endpoint}/_ministack/health", ssl.create_default_context(cafile=certificate)
+        urllib.request.urlopen(url, timeout=START_SECONDS, context=trusted).close()  # noqa: S310 - ours
     except (OSError, ValueError) as error:
         log.seek(0)
         message = f"ministack did not start ({error}): {log.read().decode(errors='replace')}"

@@ -68,7 +68,7 @@ def test_its_metadata_says_what_pyproject_says(metadata: Message) -> None:
     assert metadata["Name"] == "onceq"
     assert metadata["Requires-Python"] == ">=3.11"
     assert always == {re.split(r"[<>=!]", text)[0] for text in project["dependencies"]}
-    assert set(metadata.get_all("Provides-Extra") or []) == {"local"}
+    assert set(metadata.get_all("Provides-Extra") or []) == {"local", "zstd"}
 
 
 def test_it_installs_a_command(wheel: zipfile.ZipFile) -> None:

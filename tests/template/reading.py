@@ -94,8 +94,13 @@ class Stack:
         return {
             logical_id: self.properties(logical_id)
             for logical_id, resource in self.template["Resources"].items()
-            if resource["Type"] == resource_type and ("Condition" not in resource or self.holds(resource["Condition"]))
+            if resource["Type"] == resource_type and self.makes(logical_id)
         }
+
+    def makes(self, logical_id: str) -> bool:
+        """Return whether these parameters make a resource."""
+        condition = self.template["Resources"][logical_id].get("Condition")
+        return condition is None or self.holds(condition)
 
     def resolve(self, value: Any) -> Any:
         """Resolve what the parameters decide; references to resources stay as they are."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
+from onceq.layers import Layers
 from onceq.message import Envelope, open_envelope, seal
 from template.reading import ROOT
 
@@ -79,6 +80,7 @@ def test_every_promised_event_is_there() -> None:
         "batch-with-poison",
         "duplicate-delivery",
         "fifo-batch",
+        "ledger-entries",
         "nightly-report",
         "without-envelope",
     }
@@ -101,7 +103,7 @@ def test_records_are_as_lambda_sends_them(path: Path) -> None:
         if record["messageAttributes"]:
             assert record["md5OfMessageAttributes"] == _digest_of(record["messageAttributes"])
         assert record["eventSource"] == "aws:sqs"
-        assert re.fullmatch(r"arn:aws:sqs:us-east-1:123456789012:JobsQueue(\.fifo)?", record["eventSourceARN"])
+        assert re.fullmatch(r"arn:aws:sqs:us-east-1:123456789012:(Ledger)?JobsQueue(\.fifo)?", record["eventSourceARN"])
         assert record["awsRegion"] == "us-east-1"
         assert int(record["attributes"]["ApproximateReceiveCount"]) >= 1
         first, sent = (
@@ -130,9 +132,10 @@ def test_a_duplicate_is_the_same_body_under_another_message_id() -> None:
     assert _valid(first["body"])
 
 
-def test_the_fifo_batch_keeps_the_order_of_a_group() -> None:
+@pytest.mark.parametrize("name", ["fifo-batch", "ledger-entries"])
+def test_a_fifo_batch_keeps_the_order_of_a_group(name: str) -> None:
     """Sequence numbers rise, and one group has more than one message."""
-    records = _named("fifo-batch")
+    records = _named(name)
     assert all(_valid(record["body"]) for record in records)
     numbers = [int(record["attributes"]["SequenceNumber"]) for record in records]
     groups = [record["attributes"]["MessageGroupId"] for record in records]
@@ -144,7 +147,8 @@ def test_a_message_without_envelope_is_a_plain_payload() -> None:
     """A body that is not an envelope goes whole, as payload, to the queue's default job type."""
     [record] = _named("without-envelope")
     assert not _valid(record["body"])
-    assert open_envelope(record["body"]) == Envelope(None, json.loads(record["body"]))
+    body = json.loads(record["body"])
+    assert open_envelope(record["body"]) == Layers(body, message=body, inner=body)
 
 
 def test_the_nightly_report_is_an_envelope_whose_key_is_the_time() -> None:

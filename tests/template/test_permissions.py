@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import json
+import re
 from collections import defaultdict
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -43,11 +44,21 @@ WRITES = {
     "ConditionCheck": "ConditionCheckItem",
 }
 
-LAMBDA_ROLES = {"ConsumerRole": "Consumer", "RelayRole": "Relay", "RecoveryRole": "Recovery"}
+LAMBDA_ROLES = {
+    "ConsumerRole": "Consumer",
+    "LedgerRole": "Ledger",
+    "RelayRole": "Relay",
+    "RecoveryRole": "Recovery",
+}
 JOBS, DEAD, CLAIMS, OUTBOX, STOCK = (
     {"Fn::GetAtt": [name, "Arn"]}
     for name in ("JobsQueue", "DeadLetterQueue", "ClaimsTable", "OutboxTable", "StockTable")
 )
+LEDGER_JOBS, LEDGER_DEAD, LEDGER, BUCKET = (
+    {"Fn::GetAtt": [name, "Arn"]}
+    for name in ("LedgerJobsQueue", "LedgerDeadLetterQueue", "LedgerTable", "PayloadBucket")
+)
+PAYLOADS = {"Fn::Sub": "${PayloadBucket.Arn}/*"}
 PENDING = {"Fn::Sub": "${OutboxTable.Arn}/index/pending"}
 
 
@@ -108,6 +119,15 @@ def _callee(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
+def _if_made(stack: Stack, *resources: Any) -> list[Any]:
+    """Return those of the resources that the stack's parameters make."""
+    made = []
+    for resource in resources:
+        [name] = set(re.findall(r"[A-Z]\w+(?=[.'])", str(resource))) & set(stack.template["Resources"])
+        made += [resource] if stack.makes(name) else []
+    return made
+
+
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
@@ -156,10 +176,14 @@ def test_the_derivation_finds_the_calls() -> None:
     assert _actions("dynamodb", "locks", ["acquire"]) == {"dynamodb:PutItem"}
     assert _actions("dynamodb", "locks", ["extend"]) == {"dynamodb:UpdateItem"}
     assert _called_on("resolving", "store") == {"get", "resolve"}
+    assert _actions("s3", "bucket") == {"s3:GetObject", "s3:PutObject"}
 
 
 def test_the_consumer_may_do_what_its_code_does_and_no_more(stack: Stack) -> None:
-    """Claims and locks in one table, entries staged and marked in the other; it receives, defers, sends and copies."""
+    """Claims and locks in one table, entries staged and marked in the other; it receives, defers, sends and copies.
+
+    To a second queue it only sends.
+    """
     allowed = _inline(stack, "ConsumerRole")
     marked = _called_on("relay", "outbox") - {"pending"}
 
@@ -168,7 +192,36 @@ def test_the_consumer_may_do_what_its_code_does_and_no_more(stack: Stack) -> Non
     assert _allowed(allowed, JOBS) == _actions("sqs", "queue") | EVENT_SOURCE
     assert _allowed(allowed, DEAD) == {"sqs:SendMessage"}
     assert _on(allowed, "dynamodb") == [CLAIMS, OUTBOX]
-    assert _on(allowed, "sqs") == [JOBS, DEAD]
+    assert _on(allowed, "sqs") == [JOBS, DEAD, *_if_made(stack, LEDGER_JOBS)]
+    assert all(_allowed(allowed, queue) == {"sqs:SendMessage"} for queue in _if_made(stack, LEDGER_JOBS))
+
+
+def test_the_ordered_function_may_do_the_same_to_its_own_queue_and_to_no_other(stack: Stack) -> None:
+    """The same code: the same calls on claims and outbox, and on its own queue and dead letters."""
+    allowed, others = _inline(stack, "LedgerRole"), _inline(stack, "ConsumerRole")
+
+    for own, other in ((LEDGER_JOBS, JOBS), (LEDGER_DEAD, DEAD), (CLAIMS, CLAIMS), (OUTBOX, OUTBOX)):
+        assert _allowed(allowed, own) == _allowed(others, other) != set()
+    assert _on(allowed, "dynamodb") == [CLAIMS, OUTBOX]
+    assert _on(allowed, "sqs") == [LEDGER_JOBS, LEDGER_DEAD]
+
+
+@pytest.mark.parametrize("role", ["ConsumerRole", "LedgerRole"])
+def test_a_consumer_fetches_and_offloads_and_deletes_nothing(stack: Stack, role: str) -> None:
+    """With a bucket it may do with its objects what the code does; without one there is no such statement."""
+    allowed = _inline(stack, role)
+
+    assert _on(allowed, "s3") == _if_made(stack, PAYLOADS)
+    assert all(_allowed(allowed, objects) == _actions("s3", "bucket") for objects in _if_made(stack, PAYLOADS))
+
+
+@pytest.mark.parametrize("policy", ["ProducerPolicy", "OutboxProducerPolicy"])
+def test_a_producer_offloads_and_reads_nothing(stack: Stack, policy: str) -> None:
+    """Whoever enqueues puts the body of a large message into the bucket; it is the consumer that fetches it."""
+    allowed = stack.properties(policy)["PolicyDocument"]["Statement"]
+
+    assert _on(allowed, "s3") == _if_made(stack, PAYLOADS)
+    assert all(_allowed(allowed, objects) == {"s3:PutObject"} for objects in _if_made(stack, PAYLOADS))
 
 
 def test_the_relay_may_do_what_its_code_does_and_no_more(stack: Stack) -> None:
@@ -180,7 +233,8 @@ def test_the_relay_may_do_what_its_code_does_and_no_more(stack: Stack) -> None:
     assert _allowed(allowed, OUTBOX) == _actions("dynamodb", "outbox", marked)
     assert _allowed(allowed, JOBS) == _actions("sqs", "queue", {"send_batch"})
     assert _on(allowed, "dynamodb") == [PENDING, OUTBOX]
-    assert _on(allowed, "sqs") == [JOBS]
+    assert _on(allowed, "sqs") == [JOBS, *_if_made(stack, LEDGER_JOBS)]
+    assert all(_allowed(allowed, queue) == _allowed(allowed, JOBS) for queue in _on(allowed, "sqs"))
 
 
 def test_recovery_may_do_what_its_code_does_and_no_more(stack: Stack) -> None:
@@ -202,7 +256,7 @@ def test_each_function_writes_its_own_log(stack: Stack) -> None:
         assert _on(allowed, "logs") == [group]
         assert _allowed(allowed, group) == {"logs:CreateLogStream", "logs:PutLogEvents"}
         services = {action.split(":")[0] for action in _allowed(allowed)}
-        assert services <= {"dynamodb", "sqs", "logs"}
+        assert services <= {"dynamodb", "sqs", "logs"} | ({"s3"} if stack.makes("PayloadBucket") else set())
 
 
 def test_the_schedule_may_only_send(stack: Stack) -> None:
@@ -217,7 +271,9 @@ def test_the_schedule_may_only_send(stack: Stack) -> None:
 
 def test_a_role_is_only_for_its_service(stack: Stack) -> None:
     """Lambda assumes the functions' roles, and EventBridge Scheduler, for this account alone, the schedule's."""
-    assert set(stack.of_type("AWS::IAM::Role")) == {*LAMBDA_ROLES, "NightlyReportRole"}
+    made = {role for role in LAMBDA_ROLES if stack.makes(role)}
+    assert set(stack.of_type("AWS::IAM::Role")) == {*made, "NightlyReportRole"}
+    assert ("LedgerRole" in made) == (stack.parameters["LedgerQueue"] == "true")
     for name, role in stack.of_type("AWS::IAM::Role").items():
         [trust] = role["AssumeRolePolicyDocument"]["Statement"]
         service = "scheduler" if name == "NightlyReportRole" else "lambda"
@@ -238,24 +294,42 @@ def test_a_job_may_transact_on_its_own_tables(stack: Stack) -> None:
     assert not set(never["Action"]) & set(tables["Action"])
 
 
+def test_a_queue_of_its_own_has_permissions_of_its_own(stack: Stack) -> None:
+    """What the ledger's jobs may do no other job may, and the other way round."""
+    _, entries = stack.properties("LedgerPolicy")["PolicyDocument"]["Statement"]
+    own, others = (
+        [policy["Ref"] for policy in stack.properties(role)["ManagedPolicyArns"]]
+        for role in ("LedgerRole", "ConsumerRole")
+    )
+
+    assert (entries["Effect"], entries["Action"], entries["Resource"]) == ("Allow", "dynamodb:UpdateItem", LEDGER)
+    assert (own, others) == (["LedgerPolicy"], ["JobsPolicy"])
+
+
 def test_a_job_destroys_nothing_of_the_stack(stack: Stack) -> None:
     """Whatever statements the user adds, no job deletes one of the stack's tables or queues, or empties one."""
-    never = stack.properties("JobsPolicy")["PolicyDocument"]["Statement"][0]
-    kept = [*stack.of_type("AWS::SQS::Queue"), *stack.of_type("AWS::DynamoDB::Table")]
+    kinds = "AWS::SQS::Queue", "AWS::S3::Bucket", "AWS::DynamoDB::Table"
+    kept = [{"Fn::GetAtt": [name, "Arn"]} for kind in kinds for name in stack.of_type(kind)]
+    # A large message may come again, so its body stays.
+    destroying = {"sqs:PurgeQueue", "sqs:DeleteQueue", "dynamodb:DeleteTable", "s3:DeleteBucket", "s3:DeleteObject"}
 
-    assert never["Resource"] == [{"Fn::GetAtt": [name, "Arn"]} for name in kept]
-    assert set(never["Action"]) == {"sqs:PurgeQueue", "sqs:DeleteQueue", "dynamodb:DeleteTable"}
-    assert stack.properties("ConsumerRole")["ManagedPolicyArns"] == [{"Ref": "JobsPolicy"}]
+    for policy in ("JobsPolicy", "LedgerPolicy") if stack.makes("LedgerPolicy") else ("JobsPolicy",):
+        never = stack.properties(policy)["PolicyDocument"]["Statement"][0]
+        assert [one for one in never["Resource"] if one != PAYLOADS] == kept
+        assert (PAYLOADS in never["Resource"]) == (BUCKET in never["Resource"]) == stack.makes("PayloadBucket")
+        assert (never["Effect"], set(never["Action"])) == ("Deny", destroying)
 
 
 def test_no_statement_is_about_everything(stack: Stack) -> None:
-    """No statement of ours has `*` for a resource, or for what it allows."""
+    """No statement of ours has `*` for a resource, other than every object of our bucket, or for what it allows."""
     statements = list(_statements(stack))
-    for policy in stack.of_type("AWS::SQS::QueuePolicy").values():
-        statements += policy["PolicyDocument"]["Statement"]
+    for kind in ("AWS::SQS::QueuePolicy", "AWS::S3::BucketPolicy"):
+        for policy in stack.of_type(kind).values():
+            statements += policy["PolicyDocument"]["Statement"]
     assert statements
     for statement in statements:
-        assert "*" not in json.dumps(statement["Resource"]), statement
+        named = [resource for resource in _listed(statement["Resource"]) if resource != PAYLOADS]
+        assert "*" not in json.dumps(named), statement
         assert statement["Effect"] == "Deny" or "*" not in json.dumps(statement["Action"]), statement
 
 
@@ -312,10 +386,10 @@ def test_whoever_resolves_may_only_read_and_decide(stack: Stack) -> None:
 
 
 def test_a_producer_may_only_send(stack: Stack) -> None:
-    """The producers' policy sends to the queue, and nothing else."""
-    [statement] = stack.properties("ProducerPolicy")["PolicyDocument"]["Statement"]
-    assert (statement["Effect"], statement["Action"]) == ("Allow", "sqs:SendMessage")
-    assert statement["Resource"] == JOBS
+    """The producers' policy sends to the queues that there are, and nothing else to any."""
+    allowed = stack.properties("ProducerPolicy")["PolicyDocument"]["Statement"]
+    assert _on(allowed, "sqs") == [JOBS, *_if_made(stack, LEDGER_JOBS)]
+    assert _allowed(one for one in allowed if one["Sid"] != "Offload") == {"sqs:SendMessage"}
 
 
 def test_a_producer_with_the_outbox_may_only_stage_and_send(stack: Stack) -> None:
@@ -324,5 +398,5 @@ def test_a_producer_with_the_outbox_may_only_stage_and_send(stack: Stack) -> Non
     marked = _called_on("relay", "outbox") - {"pending"}
 
     assert _allowed(allowed, OUTBOX) == _actions("dynamodb", "outbox", {"commit", *marked})
-    assert _allowed(allowed, JOBS) == {"sqs:SendMessage"}
-    assert (_on(allowed, "dynamodb"), _on(allowed, "sqs")) == ([OUTBOX], [JOBS])
+    assert all(_allowed(allowed, queue) == {"sqs:SendMessage"} for queue in _on(allowed, "sqs"))
+    assert (_on(allowed, "dynamodb"), _on(allowed, "sqs")) == ([OUTBOX], [JOBS, *_if_made(stack, LEDGER_JOBS)])

@@ -55,7 +55,7 @@ def _needed(requirements: list[str]) -> Iterator[Requirement]:
 def test_every_line_is_an_exact_pin(file: str) -> None:
     """Names and exact versions only: no address, no hash, no index, no option; so a file works wherever pip does."""
     for line in _lines(file):
-        assert re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.]*", line), line
+        assert re.fullmatch(r"[a-z0-9.-]+==[0-9][0-9a-z.]*", line), line
     assert _lines(file) == sorted(_lines(file), key=lambda line: line.split("==")[0])
 
 

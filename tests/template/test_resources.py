@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from app import app
 from onceq import effect_events, telemetry
 from onceq.effect_events import ClaimWentStale, OutboxOverdue, OutboxSent
 from onceq.models import ClaimModel
 from onceq.outbox import INDEX, LONGEST_PAUSE_MS, OutboxEntry
 from onceq.powertools import PowertoolsHook
 from onceq.record import EXPIRES_AT, PARTITION_KEY
-from onceq.settings import _RANGES, _READERS, PREFIX, Settings
+from onceq.settings import _RANGES, _READERS, PREFIX, QueueSettings, Settings
 from onceq.telemetry import ClaimWasLost, Event, JobHeld, JobReplayed, MessageRefused
 from template.reading import FUNCTION, Stack
 
@@ -33,6 +34,7 @@ EVENTS = {
 }
 FUNCTIONS = {
     "ConsumerFunction": "app.consumer",
+    "LedgerFunction": "app.consumer",
     "RelayFunction": "app.relay",
     "RecoveryFunction": "app.recovery",
 }
@@ -41,6 +43,7 @@ RELAY = {"ONCEQ_OUTBOX_TABLE", "ONCEQ_QUEUES", "ONCEQ_OUTBOX_OVERDUE"}
 RECOVERY = {"ONCEQ_CLAIMS_TABLE", "ONCEQ_CLOCK_SKEW", "ONCEQ_RECOVERY_RATE"}
 ENTRY = OutboxEntry("e-1", "t", "k", "default", "{}", created_at=1, due_at=1, shard="0", next_at=1)
 # The filters that count what raises an alarm: in whose log, into which metric, and lines that count and do not.
+CONSUMERS = ("ConsumerFunction", "LedgerFunction")
 FILTERS: dict[str, tuple[str, str, list[Event], list[Event]]] = {
     "NeedsAPersonFilter": (
         "Consumer",
@@ -50,6 +53,18 @@ FILTERS: dict[str, tuple[str, str, list[Event], list[Event]]] = {
     ),
     "UncertainJobsFilter": (
         "Consumer",
+        "UncertainJobs",
+        [JobHeld(job_type="t", key="k", reason="no")],
+        [JobHeld(job_type="t", key="k", reason="no", before=True), JobReplayed(job_type="t", key="k")],
+    ),
+    "LedgerNeedsAPersonFilter": (
+        "Ledger",
+        "NeedsAPerson",
+        [ClaimWasLost(job_type="t", key="k", status=None, winner=None)],
+        [JobHeld(job_type="t", key="k", reason="no")],
+    ),
+    "LedgerUncertainJobsFilter": (
+        "Ledger",
         "UncertainJobs",
         [JobHeld(job_type="t", key="k", reason="no")],
         [JobHeld(job_type="t", key="k", reason="no", before=True), JobReplayed(job_type="t", key="k")],
@@ -75,8 +90,8 @@ FILTERS: dict[str, tuple[str, str, list[Event], list[Event]]] = {
 }
 
 
-def _event_source(stack: Stack) -> dict[str, Any]:
-    [event] = stack.properties("ConsumerFunction")["Events"].values()
+def _event_source(stack: Stack, function: str = "ConsumerFunction") -> dict[str, Any]:
+    [event] = stack.properties(function)["Events"].values()
     assert event["Type"] == "SQS"
     properties = event["Properties"]
     assert isinstance(properties, dict)
@@ -86,7 +101,9 @@ def _event_source(stack: Stack) -> dict[str, Any]:
 def _text(value: Any) -> Any:
     """Resolve an environment value as a deployment would, with made-up names."""
     if isinstance(value, dict) and "Fn::Sub" in value:
-        return re.sub(r"\$\{([A-Za-z:.]+)\}", lambda match: f"name-of-{match[1]}", value["Fn::Sub"])
+        text, variables = value["Fn::Sub"] if isinstance(value["Fn::Sub"], list) else (value["Fn::Sub"], {})
+        known = {name: _text(one) for name, one in variables.items()}
+        return re.sub(r"\$\{([A-Za-z:.]+)\}", lambda match: known.get(match[1], f"name-of-{match[1]}"), text)
     return f"name-of-{value['Ref']}" if isinstance(value, dict) else str(value)
 
 
@@ -95,9 +112,10 @@ def _environment(stack: Stack, function: str = "ConsumerFunction") -> dict[str, 
     return {name: _text(value) for name, value in variables.items()}
 
 
-def test_only_named_messages_are_kept(stack: Stack) -> None:
+@pytest.mark.parametrize("function", CONSUMERS)
+def test_only_named_messages_are_kept(stack: Stack, function: str) -> None:
     """Without ReportBatchItemFailures Lambda deletes a kept message (G4, G5)."""
-    assert _event_source(stack)["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert _event_source(stack, function)["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
 
 def test_the_event_source_takes_its_numbers_from_parameters(stack: Stack) -> None:
@@ -121,7 +139,8 @@ def test_the_handler_exists(stack: Stack, function: str) -> None:
 
 def test_these_are_all_functions(stack: Stack) -> None:
     """What is tested below of each function is tested of every one."""
-    assert set(stack.of_type(FUNCTION)) == set(FUNCTIONS)
+    assert set(stack.of_type(FUNCTION)) == {function for function in FUNCTIONS if stack.makes(function)}
+    assert {function for function in FUNCTIONS if not Stack().makes(function)} == {"LedgerFunction"}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -132,8 +151,9 @@ def test_the_function_does_not_depend_on_a_dead_letter_queue_of_its_own(stack: S
 
 def test_a_chain_of_jobs_is_ended_by_us_and_not_by_lambda(stack: Stack) -> None:
     """Lambda would end a chain after 16 hops, in the dead-letter queue; our own count of hops ends a loop."""
-    assert stack.properties("ConsumerFunction")["RecursiveLoop"] == "Allow"
-    assert Settings.from_env(_environment(stack)).max_hops == stack.parameters["MaxHops"] > 16
+    for function in CONSUMERS:
+        assert stack.properties(function)["RecursiveLoop"] == "Allow"
+        assert Settings.from_env(_environment(stack, function)).max_hops == stack.parameters["MaxHops"] > 16
 
 
 def test_the_environment_is_one_that_the_framework_reads(deployment: Stack) -> None:
@@ -153,12 +173,46 @@ def test_the_environment_is_one_that_the_framework_reads(deployment: Stack) -> N
     assert settings.reserve == deployment.parameters["Reserve"]
     assert settings.result_limit == deployment.parameters["ResultLimit"]
     assert settings.max_hops == deployment.parameters["MaxHops"]
+    assert settings.payload_limit == deployment.parameters["PayloadLimit"]
+    assert settings.payload_bucket == ("name-of-PayloadBucket" if deployment.makes("PayloadBucket") else "")
     assert settings.log_payloads is False
+
+
+def test_a_second_queue_is_named_to_whoever_sends_to_it_where_there_is_one(stack: Stack) -> None:
+    """Consumer and relay know its address and no more; without the queue they have no name for it."""
+    consumer, relay = (Settings.from_env(_environment(stack, name)) for name in ("ConsumerFunction", "RelayFunction"))
+    names = {"default", "ledger"} if stack.makes("LedgerJobsQueue") else {"default"}
+
+    assert set(consumer.queues) == set(relay.queues) == names
+    for settings in (consumer, relay) if "ledger" in names else ():
+        assert settings.queue("ledger") == QueueSettings("ledger", "name-of-LedgerJobsQueue")
+
+
+def test_the_ordered_function_consumes_its_own_queue_and_knows_no_other(stack: Stack) -> None:
+    """A name without permission would only fail at the first message; everything else is as for the consumer."""
+    settings, consumer = (Settings.from_env(_environment(stack, name)) for name in reversed(CONSUMERS))
+    own = QueueSettings(
+        "ledger", "name-of-LedgerJobsQueue", "name-of-LedgerJobsQueue.Arn", "name-of-LedgerDeadLetterQueue"
+    )
+
+    assert settings.queues == {"ledger": own}
+    assert settings == replace(consumer, queues=settings.queues)
+    assert _event_source(stack, "LedgerFunction")["Queue"] == {"Fn::GetAtt": ["LedgerJobsQueue", "Arn"]}
+    assert {job_type.queue for job_type in app.job_types} == {"default", "ledger"}
+
+
+def test_the_ordered_function_has_a_timeout_and_memory_of_its_own(stack: Stack) -> None:
+    """They are what a second queue is for: the consumer's parameters do not reach it."""
+    own, consumer = (stack.declared(name) for name in reversed(CONSUMERS))
+    for name in ("Timeout", "MemorySize", "Role"):
+        assert own[name] != consumer[name]
+    assert isinstance(own["Timeout"], int)
+    assert isinstance(own["MemorySize"], int)
 
 
 def test_the_relay_and_recovery_work_on_the_consumers_tables_and_queues(deployment: Stack) -> None:
     """They send where the consumer receives and mark what it wrote, by the same clock skew."""
-    consumer, relay, recovery = (Settings.from_env(_environment(deployment, name)) for name in FUNCTIONS)
+    consumer, _, relay, recovery = (Settings.from_env(_environment(deployment, name)) for name in FUNCTIONS)
     assert relay.outbox_table == consumer.outbox_table
     assert {name: queue.url for name, queue in relay.queues.items()} == {
         name: queue.url for name, queue in consumer.queues.items()
@@ -171,19 +225,19 @@ def test_the_relay_and_recovery_work_on_the_consumers_tables_and_queues(deployme
 
 def test_every_setting_of_the_framework_is_declared(stack: Stack) -> None:
     """A variable that the template does not declare reaches neither Lambda nor a local run."""
-    consumer, relay, recovery = (
+    consumer, ledger, relay, recovery = (
         {name for name in _environment(stack, function) if name.startswith(PREFIX)} for function in FUNCTIONS
     )
     assert (relay, recovery) == (RELAY, RECOVERY)
-    assert consumer == set(_READERS) - {"ONCEQ_OUTBOX_OVERDUE", "ONCEQ_RECOVERY_RATE"}
+    assert consumer == ledger == set(_READERS) - {"ONCEQ_OUTBOX_OVERDUE", "ONCEQ_RECOVERY_RATE"}
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_the_defaults_are_the_frameworks_own(stack: Stack, function: str) -> None:
     """What the template says without overrides is what the code does without a setting."""
     said = Settings.from_env(_environment(stack, function))
-    named = replace(Settings(), queues=said.queues, claims_table=said.claims_table, outbox_table=said.outbox_table)
-    assert said == named
+    names = {name: getattr(said, name) for name in ("queues", "claims_table", "outbox_table", "payload_bucket")}
+    assert said == replace(Settings(), **names)
 
 
 def test_what_a_parameter_allows_the_framework_takes(stack: Stack) -> None:
@@ -264,7 +318,58 @@ def test_the_example_has_its_table(stack: Stack) -> None:
     assert _environment(stack)["STOCK_TABLE"] == "name-of-StockTable"
 
 
-@pytest.mark.parametrize("table", ["ClaimsTable", "OutboxTable", "StockTable"])
+def test_the_ordered_example_has_its_table(stack: Stack) -> None:
+    """Balances are kept by account, never expire, and only the ordered function is told where."""
+    table = stack.properties("LedgerTable")
+    assert table["KeySchema"] == [{"AttributeName": "account", "KeyType": "HASH"}]
+    assert table["AttributeDefinitions"] == [{"AttributeName": "account", "AttributeType": "S"}]
+    assert "TimeToLiveSpecification" not in table
+    assert _environment(stack, "LedgerFunction")["LEDGER_TABLE"] == "name-of-LedgerTable"
+    assert "LEDGER_TABLE" not in _environment(stack)
+
+
+def test_what_is_ordered_has_one_condition_and_the_bucket_another(stack: Stack) -> None:
+    """Switched off, nothing of either is left, and nothing else is missing; defaults are off."""
+    conditions = {
+        logical_id: resource["Condition"]
+        for logical_id, resource in stack.template["Resources"].items()
+        if "Condition" in resource
+    }
+    assert {name for name, condition in conditions.items() if condition == "LedgerQueueExists"} == {
+        *(name for name in stack.template["Resources"] if "Ledger" in name)
+    }
+    assert {name for name, condition in conditions.items() if condition == "PayloadBucketExists"} == {
+        *("PayloadBucket", "OnlyEncryptedConnectionsToPayloads")
+    }
+    outputs = stack.template["Outputs"].items()
+    assert all(("Ledger" in name) == (output.get("Condition") == "LedgerQueueExists") for name, output in outputs)
+    assert (Stack().holds("LedgerQueueExists"), Stack().holds("PayloadBucketExists")) == (False, False)
+
+
+def test_large_messages_are_private_encrypted_and_expire(stack: Stack) -> None:
+    """Nothing public, S3's own encryption, TLS only; it outlives the stack, and incomplete uploads do not last."""
+    resource = stack.template["Resources"]["PayloadBucket"]
+    bucket = stack.properties("PayloadBucket")
+    [rule] = bucket["LifecycleConfiguration"]["Rules"]
+    [encryption] = bucket["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    [guard] = stack.properties("OnlyEncryptedConnectionsToPayloads")["PolicyDocument"]["Statement"]
+
+    assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Retain"
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    assert len(bucket["PublicAccessBlockConfiguration"]) == 4
+    assert encryption == {"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+    assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
+    # Without versions an expired object is gone; with them it would stay as one that is not current.
+    assert "VersioningConfiguration" not in bucket
+    assert (guard["Effect"], guard["Principal"], guard["Action"]) == ("Deny", "*", "s3:*")
+    assert guard["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert guard["Resource"] == [
+        {"Fn::GetAtt": ["PayloadBucket", "Arn"]},
+        {"Fn::Sub": "${PayloadBucket.Arn}/*"},
+    ]
+
+
+@pytest.mark.parametrize("table", ["ClaimsTable", "OutboxTable", "StockTable", "LedgerTable"])
 def test_what_is_known_outlives_the_stack(stack: Stack, table: str) -> None:
     """Deleting or replacing the stack keeps its tables; they can be restored, are encrypted and on demand (G3, G8)."""
     resource = stack.template["Resources"][table]
@@ -275,7 +380,7 @@ def test_what_is_known_outlives_the_stack(stack: Stack, table: str) -> None:
 
 
 def test_queues_are_encrypted_and_refuse_plain_http(stack: Stack) -> None:
-    """SQS encrypts both queues with its own key, and both deny connections without TLS."""
+    """SQS encrypts every queue with its own key, and each denies connections without TLS."""
     guarded = set()
     for policy in stack.of_type("AWS::SQS::QueuePolicy").values():
         [statement] = policy["PolicyDocument"]["Statement"]
@@ -283,13 +388,14 @@ def test_queues_are_encrypted_and_refuse_plain_http(stack: Stack) -> None:
         assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
         guarded |= {queue["Ref"] for queue in policy["Queues"]}
     queues = stack.of_type("AWS::SQS::Queue")
-    assert guarded == set(queues) == {"JobsQueue", "DeadLetterQueue"}
+    assert guarded == set(queues) >= {"JobsQueue", "DeadLetterQueue"}
+    assert ("LedgerJobsQueue" in queues) == ("LedgerDeadLetterQueue" in queues) == stack.holds("LedgerQueueExists")
     assert all(queue["SqsManagedSseEnabled"] is True for queue in queues.values())
 
 
 def test_no_resource_has_a_physical_name(stack: Stack) -> None:
     """A retained table with a fixed name would block the next deployment, and a second stack beside it."""
-    names = re.compile(r"^((Queue|Table|Function|Role|Alarm|Dashboard|LogGroup|ManagedPolicy)?Name)$")
+    names = re.compile(r"^((Queue|Bucket|Table|Function|Role|Alarm|Dashboard|LogGroup|ManagedPolicy)?Name)$")
     resources = stack.template["Resources"]
     for logical_id, resource in resources.items():
         given = {name: value for name, value in resource["Properties"].items() if names.match(name)}
@@ -314,7 +420,7 @@ def test_metrics_survive_the_log_level(stack: Stack, function: str) -> None:
     assert set(stack.template["Parameters"]["LogLevel"]["AllowedValues"]) <= {"TRACE", "DEBUG", "INFO"}
 
 
-@pytest.mark.parametrize("name", ["Consumer", "Relay", "Recovery"])
+@pytest.mark.parametrize("name", ["Consumer", "Ledger", "Relay", "Recovery"])
 def test_logs_have_a_group_with_an_end(stack: Stack, name: str) -> None:
     """Each function logs into a group of the stack's own whose lines expire."""
     assert stack.properties(f"{name}Function")["LoggingConfig"]["LogGroup"] == {"Ref": f"{name}LogGroup"}
@@ -348,6 +454,28 @@ def test_what_needs_a_person_raises_an_alarm(stack: Stack, namespace: Any, metri
     assert len(found) == 1
     assert found[0]["AlarmDescription"]
     assert "AlarmActions" not in found[0]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "metric", "of"),
+    [
+        ("AWS/SQS", "ApproximateNumberOfMessagesVisible", {"Fn::GetAtt": ["LedgerDeadLetterQueue", "QueueName"]}),
+        ("AWS/SQS", "ApproximateAgeOfOldestMessage", {"Fn::GetAtt": ["LedgerJobsQueue", "QueueName"]}),
+        ("AWS/Lambda", "Errors", {"Ref": "LedgerFunction"}),
+    ],
+)
+def test_the_ordered_queue_has_alarms_of_its_own_where_there_is_one(
+    stack: Stack, namespace: str, metric: str, of: Any
+) -> None:
+    """An alarm on a queue that is not there would be refused, or ring for nothing."""
+    found = [
+        alarm["AlarmDescription"]
+        for alarm in stack.of_type("AWS::CloudWatch::Alarm").values()
+        if (alarm["Namespace"], alarm["MetricName"], alarm.get("Dimensions", [{}])[0].get("Value"))
+        == (namespace, metric, of)
+    ]
+    assert len(found) == (1 if stack.makes("LedgerJobsQueue") else 0)
+    assert all("ledger's" in description for description in found)
 
 
 def test_a_relay_that_never_runs_raises_an_alarm(stack: Stack) -> None:
@@ -395,7 +523,10 @@ def test_these_are_all_filters(stack: Stack) -> None:
     """What is tested of each filter is tested of every one, and the first one names what it always did."""
     filters = stack.of_type("AWS::Logs::MetricFilter")
     named = re.findall(r"""\$\.event = "([a-z_.]+)\"""", filters["NeedsAPersonFilter"]["FilterPattern"])
-    assert set(filters) == set(FILTERS)
+    assert set(filters) == {name for name in FILTERS if stack.makes(name)}
+    for name in ("NeedsAPerson", "UncertainJobs"):
+        of_both = [stack.properties(f"{prefix}{name}Filter")["FilterPattern"] for prefix in ("", "Ledger")]
+        assert of_both[0] == of_both[1]
     assert set(named) == {"effect.not_recorded", "claim.lost", "message.unserved", "message.copy_failed"}
 
 
@@ -488,7 +619,10 @@ def test_a_function_enters_a_vpc_only_when_asked(function: str) -> None:
 def test_the_dashboard_is_json(stack: Stack) -> None:
     """CloudWatch refuses a dashboard body that is not JSON at deployment; it is refused here first."""
     body = json.loads(_text(stack.properties("Dashboard")["DashboardBody"]))
-    assert [widget["properties"]["title"] for widget in body["widgets"]]
+    titles = [widget["properties"]["title"] for widget in body["widgets"]]
+    places = [(widget["x"], widget["y"]) for widget in body["widgets"]]
+    assert len(set(places)) == len(titles) >= 9
+    assert ({"Ledger queue", "Ledger function"} <= set(titles)) == stack.holds("LedgerQueueExists")
 
 
 def test_references_lead_somewhere(stack: Stack) -> None:
@@ -510,6 +644,9 @@ def _references(value: Any) -> Iterator[str]:
             elif key == "Fn::GetAtt":
                 yield one[0]
             elif key == "Fn::Sub":
-                yield from (name.split(".")[0] for name in re.findall(r"\$\{([A-Za-z:.]+)\}", one))
+                text, variables = one if isinstance(one, list) else (one, {})
+                yield from _references(list(variables.values()))
+                names = set(re.findall(r"\$\{([A-Za-z:.]+)\}", text)) - set(variables)
+                yield from (name.split(".")[0] for name in names)
             else:
                 yield from _references(one)

@@ -31,6 +31,50 @@ def test_a_full_batch_of_the_slowest_job_fits_into_an_invocation(deployment: Sta
     assert not unfitting, "; ".join(unfitting)
 
 
+def test_a_full_batch_of_one_group_fits_into_the_ordered_function(deployment: Stack) -> None:
+    """A FIFO batch counts as one lane: batch size x max_duration + reserve <= its own timeout (G1, G6)."""
+    function = deployment.properties("LedgerFunction")
+    [event] = function["Events"].values()
+    batch, reserve = event["Properties"]["BatchSize"], deployment.parameters["Reserve"]
+    slowest = max(job_type.max_duration or 0 for job_type in app.job_types if job_type.queue == "ledger")
+
+    assert batch * slowest + reserve <= function["Timeout"]
+    assert slowest > 0, "a job of the ledger's queue says how long it takes at the most"
+
+
+def test_a_message_of_the_ordered_queue_stays_invisible_while_its_invocation_may_live(deployment: Stack) -> None:
+    """Visibility >= timeout + skew, without a window; and not much more, since a whole group waits for so long."""
+    least = deployment.properties("LedgerFunction")["Timeout"] + deployment.parameters["ClockSkew"]
+
+    assert least <= deployment.properties("LedgerJobsQueue")["VisibilityTimeout"] <= 2 * least
+
+
+def test_the_ordered_queue_takes_what_fifo_takes(stack: Stack) -> None:
+    """SQS has no batching window for FIFO and ten messages in a batch, and wants FIFO dead letters.
+
+    https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-parameters.html
+    """
+    [event] = stack.declared("LedgerFunction")["Events"].values()
+    queue, dead = stack.properties("LedgerJobsQueue"), stack.properties("LedgerDeadLetterQueue")
+
+    assert "MaximumBatchingWindowInSeconds" not in event["Properties"]
+    assert 1 <= event["Properties"]["BatchSize"] <= 10
+    assert queue["FifoQueue"] is dead["FifoQueue"] is True
+    assert queue["RedrivePolicy"]["deadLetterTargetArn"] == {"Fn::GetAtt": ["LedgerDeadLetterQueue", "Arn"]}
+    # Each enqueue has a deduplication id of its own, since claims do the deduplication.
+    assert "ContentBasedDeduplication" not in queue | dead
+
+
+def test_the_body_of_a_large_message_outlives_the_message(deployment: Stack) -> None:
+    """The least that is allowed is above what queue and dead-letter queue keep: a redelivery finds its key."""
+    [rule] = deployment.properties("PayloadBucket")["LifecycleConfiguration"]["Rules"]
+    days = deployment.template["Parameters"]["PayloadRetentionDays"]
+
+    assert days["MinValue"] * 24 * 3600 > 2 * FOURTEEN_DAYS
+    assert rule["ExpirationInDays"] == deployment.parameters["PayloadRetentionDays"] >= days["MinValue"]
+    assert rule["Status"] == "Enabled"
+
+
 def test_a_message_stays_invisible_while_its_invocation_may_live(deployment: Stack) -> None:
     """Visibility >= timeout + window + skew, so a redelivery finds a stale claim and not a live one."""
     p = deployment.parameters
@@ -106,16 +150,17 @@ def test_recovery_has_all_the_time_there_is(stack: Stack) -> None:
 
 def test_the_redrive_policy_is_only_the_backstop(stack: Stack) -> None:
     """maxReceiveCount is 100: our attempts decide, so deferrals and a bad deployment send nothing to the DLQ."""
-    redrive = stack.properties("JobsQueue")["RedrivePolicy"]
-    assert redrive["maxReceiveCount"] == 100
-    assert redrive["deadLetterTargetArn"] == {"Fn::GetAtt": ["DeadLetterQueue", "Arn"]}
-    assert redrive["maxReceiveCount"] > max(job_type.max_attempts for job_type in app.job_types)
+    for queue, dead in (("JobsQueue", "DeadLetterQueue"), ("LedgerJobsQueue", "LedgerDeadLetterQueue")):
+        redrive = stack.properties(queue)["RedrivePolicy"]
+        assert redrive["maxReceiveCount"] == 100
+        assert redrive["deadLetterTargetArn"] == {"Fn::GetAtt": [dead, "Arn"]}
+        assert redrive["maxReceiveCount"] > max(job_type.max_attempts for job_type in app.job_types)
 
 
 def test_queues_keep_messages_for_fourteen_days(stack: Stack) -> None:
     """No message is lost for a holiday (G4): queue and DLQ keep it as long as SQS can."""
-    for queue in ("JobsQueue", "DeadLetterQueue"):
-        assert stack.properties(queue)["MessageRetentionPeriod"] == FOURTEEN_DAYS
+    for queue in stack.of_type("AWS::SQS::Queue").values():
+        assert queue["MessageRetentionPeriod"] == FOURTEEN_DAYS
 
 
 def test_a_completed_job_is_remembered_longer_than_its_message_can_live() -> None:

@@ -23,12 +23,24 @@ HERE = Path(__file__).parent
 FLOORS: list[set[str]] = [
     {"errors", "clock", "lanes", "record", "telemetry"},
     {"codec", "retry", "client", "effect_events", "intrinsics", "models", "powertools"},
-    {"settings", "keys", "message", "dynamodb", "queue", "template", "transaction"},
-    {"steps", "store", "job_type"},
-    {"decision", "outbox", "locks", "catalogue", "status"},
+    {
+        "settings",
+        "keys",
+        "layers",
+        "s3_object",
+        "selector",
+        "compression",
+        "dynamodb",
+        "queue",
+        "template",
+        "transaction",
+    },
+    {"message", "source"},
+    {"steps", "store", "job_type", "offload"},
+    {"decision", "outbox", "locks", "catalogue", "status", "bucket"},
     {"claim", "effects", "outcome", "resolving", "runtime"},
     {"context", "sealing", "recovery", "relay"},
-    {"attempt", "settling", "producer"},
+    {"attempt", "settling", "producer", "fetching"},
     {"executor"},
     {"consumer"},
     {"invocation"},
@@ -37,6 +49,7 @@ FLOORS: list[set[str]] = [
     {"worker", "mappings"},
     {"supervisor"},
     {"dev", "options", "loading"},
+    {"up"},
     {"commands"},
     {"cli"},
 ]
@@ -51,7 +64,9 @@ LEAVES: dict[str, set[str]] = {
     "retry": {"errors"},
     "settings": {"codec", "errors"},
     "keys": {"codec", "errors"},
-    "message": {"codec", "errors"},
+    "layers": {"codec", "errors"},
+    "selector": {"codec", "errors"},
+    "message": {"codec", "errors", "layers"},
 }
 # Beside the hot path: nothing that runs in Lambda may import these.
 LOCAL_ONLY = {
@@ -69,6 +84,7 @@ LOCAL_ONLY = {
     "worker",
     "supervisor",
     "dev",
+    "up",
     "commands",
     "cli",
     "models",
@@ -78,7 +94,7 @@ FOREIGN: dict[str, set[str]] = {
     "moto": {"local"},
     "pytest": set(),
     "boto3": set(),
-    "botocore": {"client", "dynamodb", "queue"},
+    "botocore": {"client", "dynamodb", "queue", "bucket"},
     "pynamodb": {"models"},
     "pydantic": set(),
     "aws_lambda_powertools": {"powertools"},
@@ -95,7 +111,7 @@ ENVIRONMENT = {"runtime", "powertools"} | {
 }
 MOST_LINES = 350
 # All that can be raised stands on one page, however long it gets.
-LONGER = {"errors": 400}
+LONGER = {"errors": 450}
 
 
 @functools.cache
@@ -190,8 +206,8 @@ def test_each_service_has_one_client_in_one_module() -> None:
         if name in {"make_client", "client", "resource"} and arguments
     }
 
-    assert made == {("dynamodb", "dynamodb"), ("queue", "sqs")}
-    assert {module for module in MODULES if "client" in ours_in(module)} == {"dynamodb", "queue"}
+    assert made == {("dynamodb", "dynamodb"), ("queue", "sqs"), ("bucket", "s3")}
+    assert {module for module in MODULES if "client" in ours_in(module)} == {"dynamodb", "queue", "bucket"}
     assert {m for m in MODULES if any(name == "create_client" for name, _ in calls_in(m))} == {"client"}
 
 

@@ -21,7 +21,10 @@ from onceq.message import Message, seal
 from onceq.record import pk_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from onceq.errors import MessageError
 
 
 @dataclass(frozen=True)
@@ -330,9 +333,15 @@ def test_a_fingerprint_that_cannot_be_made_refuses_the_message(selector: Any) ->
 def read(job_types: JobTypes, name: str, key: object = "k-1") -> Job:
     """Read the job of an envelope."""
     body = seal(job_type=name, idempotency_key=key, payload=RAW, created_at="")  # type: ignore[arg-type]
-    read_job = job_types.job_of(Message("m", body), queue="default", max_hops=10)
-    assert isinstance(read_job, Job)
-    return read_job
+    return only(job_types.jobs_of(Message("m", body), body, queue="default", max_hops=10))
+
+
+def only(jobs: Sequence[Job | MessageError] | UnknownJob) -> Job:
+    """Return the one job that a message stands for."""
+    assert not isinstance(jobs, UnknownJob)
+    [job] = jobs
+    assert isinstance(job, Job)
+    return job
 
 
 def test_a_chain_of_renames_keeps_the_record_and_the_downstream_keys() -> None:
@@ -387,7 +396,7 @@ def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
     with pytest.raises(ConfigurationError, match="no job type is named 'zzz': known are other, process_payment"):
         job_types.named("zzz")
     body = seal(job_type="zzz", idempotency_key="k", payload={}, created_at="")
-    assert isinstance(job_types.job_of(Message("m", body), queue="default", max_hops=1), UnknownJob)
+    assert isinstance(job_types.jobs_of(Message("m", body), body, queue="default", max_hops=1), UnknownJob)
 
 
 def test_a_message_without_envelope_goes_to_the_default_of_its_queue() -> None:
@@ -395,9 +404,9 @@ def test_a_message_without_envelope_goes_to_the_default_of_its_queue() -> None:
     pay, other = JobType(typed, "pay", key="order_id"), JobType(typed, "other", key="amount")
     message = Message("m", '{"order_id": "o-1", "amount": 5}')
 
-    everywhere = JobTypes([pay], pay).job_of(message, queue="any", max_hops=1)
-    by_queue = JobTypes([pay, other], {"a": pay, "b": other}).job_of(message, queue="b", max_hops=1)
+    everywhere = only(JobTypes([pay], pay).jobs_of(message, message.body, queue="any", max_hops=1))
+    by_queue = only(
+        JobTypes([pay, other], {"a": pay, "b": other}).jobs_of(message, message.body, queue="b", max_hops=1)
+    )
 
-    assert isinstance(everywhere, Job)
-    assert isinstance(by_queue, Job)
     assert (everywhere.pk, by_queue.pk) == ("pay#o-1", "other#5")

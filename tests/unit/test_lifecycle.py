@@ -612,6 +612,7 @@ INSTANCES: dict[str, ends.Outcome] = {
     "TakenFromUs, theirs is completed": ends.TakenFromUs(completed=True),
     "TakenFromUs, theirs is not": ends.TakenFromUs(completed=False),
     "Unserved": ends.Unserved("why"),
+    "NoWork": ends.NoWork("why"),
     "Faulted": ends.Faulted("why"),
 }
 ANSWERS = {
@@ -727,6 +728,7 @@ ARRANGED: dict[str, Callable[[World], dict[str, Any]]] = {
     "TakenFromUs, theirs is completed": lambda world: {"function": loses(world, completing=True)},
     "TakenFromUs, theirs is not": lambda world: {"function": loses(world, completing=False)},
     "Unserved": lambda world: {"name": "unknown"},
+    "NoWork": lambda world: {"body": '{"Service": "Amazon S3", "Event": "s3:TestEvent"}'},
     "Faulted": lambda world: {"runtime": Faulty(world.runtime, "UpdateItem")},
 }
 
@@ -740,6 +742,7 @@ def check_outcome(world: World, row: str) -> None:
     if "record" in given:
         put(world, given["record"])
     message, before = world.message(given.get("name", "pay"), {"n": 1}), world.record("pay", "k-1")
+    message["body"] = given.get("body", message["body"])
     options = {name: given[name] for name in ("semantics", "lock") if name in given}
     job_type = JobType(given.get("function", returns), "pay", **options)
     if "lock" in given:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from onceq.errors import EnvelopeError, IdempotencyKeyError
 from onceq.keys import check_key, join_key
+from onceq.layers import Layers
 from onceq.message import (
     DeadLetterNote,
     Envelope,
@@ -43,7 +44,7 @@ ODD_RECORDS = (
 KEYS = st.text(min_size=1).filter(str.strip) | st.integers(-(10**30), 10**30)
 
 
-def opened_or_reason(body: str | None) -> Envelope | NewerEnvelope | str:
+def opened_or_reason(body: str | None) -> Envelope | NewerEnvelope | Layers | str:
     """Return the envelope, or why there is none."""
     try:
         return open_envelope(body)
@@ -68,7 +69,7 @@ def test_opening_any_body_gives_an_envelope_or_a_readable_reason(body: str | Non
     opened = opened_or_reason(body)
 
     assert opened
-    assert isinstance(opened, Envelope | NewerEnvelope | str)
+    assert isinstance(opened, Envelope | NewerEnvelope | Layers | str)
 
 
 @given(
@@ -101,7 +102,9 @@ def test_a_newer_version_is_kept_whatever_else_it_says(version: int) -> None:
 @pytest.mark.parametrize("body", ["[1]", '"text"', "5", "null", '{"order": 1}', '{"job_type": "pay"}'])
 def test_json_without_the_envelopes_field_is_whole_the_payload(body: str) -> None:
     """A message that no onceq producer made goes whole to the queue's default job type."""
-    assert open_envelope(body) == Envelope(None, json.loads(body))
+    value = json.loads(body)
+
+    assert open_envelope(body) == Layers(value, message=value, inner=value)
 
 
 @pytest.mark.parametrize("field", [{"job_type": None}, {"job_type": ""}, {"job_type": 5}, {"hops": -1}, {"hops": True}])

@@ -33,6 +33,9 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
         outbox_overdue=300,
         recovery_rate=50,
         log_payloads=False,
+        payload_bucket="",
+        fetch_from=(),
+        payload_limit=10_485_760,
     )
 
     assert Settings.from_env({}) == expected
@@ -53,6 +56,9 @@ def test_every_variable_is_read() -> None:
         "ONCEQ_OUTBOX_OVERDUE": "120",
         "ONCEQ_RECOVERY_RATE": "25",
         "ONCEQ_LOG_PAYLOADS": "True",
+        "ONCEQ_PAYLOAD_BUCKET": "bodies",
+        "ONCEQ_FETCH_FROM": "theirs, others,",
+        "ONCEQ_PAYLOAD_LIMIT": "2048",
     }
     read = Settings.from_env(values)
 
@@ -62,6 +68,7 @@ def test_every_variable_is_read() -> None:
     assert (read.claims_table, read.concurrency, read.clock_skew, read.reserve) == ("claims", 3, 0.5, 2.0)
     assert (read.result_limit, read.max_hops, read.log_payloads) == (0, 7, True)
     assert (read.outbox_table, read.outbox_overdue, read.recovery_rate) == ("outbox", 120, 25)
+    assert (read.payload_bucket, read.fetch_from, read.payload_limit) == ("bodies", ("theirs", "others"), 2048)
     assert {PREFIX + field.name.upper() for field in dataclasses.fields(Settings)} == set(values)
 
 

@@ -17,6 +17,7 @@ RANGES = [
     ("max_hops", "ONCEQ_MAX_HOPS", 0, 1_000_000),
     ("outbox_overdue", "ONCEQ_OUTBOX_OVERDUE", 0, 1_209_600),
     ("recovery_rate", "ONCEQ_RECOVERY_RATE", 1, 1_000_000),
+    ("payload_limit", "ONCEQ_PAYLOAD_LIMIT", 1_024, 1_073_741_824),
 ]
 
 

@@ -1,0 +1,212 @@
+"""DynamoDB in this process's memory: the writes that a consumer makes, with their conditions, as strict as AWS's."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+Item = dict[str, dict[str, Any]]
+Names = Mapping[str, str]
+Values = Mapping[str, Any]
+Test = Callable[[Item, Names, Values], bool]
+# https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
+MOST_KEY_BYTES = 2_048
+MOST_ITEM_BYTES = 409_600
+MOST_DIGITS = 38
+_TOKENS = re.compile(r"\s*(<=|>=|<>|[=<>(),]|[#:]?[A-Za-z_0-9]+)")
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+def refusal(operation: str, code: str, message: str = "", **fields: Any) -> ClientError:
+    """Return what botocore raises when a service refuses a request."""
+    answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": 400}, **fields}
+    return ClientError(answer, operation)
+
+
+class MemoryDynamoDB:
+    """The claims table and the outbox table. Each request happens at once or not at all."""
+
+    def __init__(self) -> None:
+        """Start with empty tables."""
+        self.tables: dict[str, dict[str, Item]] = {}
+        self._lock = threading.RLock()
+
+    def put_item(self, **request: Any) -> dict[str, Any]:
+        """Put an item, if its condition holds."""
+        with self._lock:
+            self._write("PutItem", request)
+        return {}
+
+    def update_item(self, **request: Any) -> dict[str, Any]:
+        """Update an item, if its condition holds."""
+        with self._lock:
+            self._write("UpdateItem", request)
+        return {}
+
+    def get_item(self, **request: Any) -> dict[str, Any]:
+        """Read an item."""
+        with self._lock:
+            item = self.tables.get(request["TableName"], {}).get(request["Key"]["pk"]["S"])
+        return {} if item is None else {"Item": dict(item)}
+
+    def transact_write_items(self, **request: Any) -> dict[str, Any]:
+        """Write all items, or none."""
+        with self._lock:
+            before = {name: dict(items) for name, items in self.tables.items()}
+            reasons = []
+            for write in request["TransactItems"]:
+                ((kind, one),) = write.items()
+                try:
+                    self._write({"Put": "PutItem", "Update": "UpdateItem"}[kind], one)
+                    reasons.append({"Code": "None"})
+                except ClientError as error:
+                    if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+                        self.tables = before
+                        raise
+                    reasons.append({"Code": "ConditionalCheckFailed", "Item": error.response.get("Item")})
+            if any(reason["Code"] != "None" for reason in reasons):
+                self.tables = before
+                raise refusal(
+                    "TransactWriteItems", "TransactionCanceledException", "cancelled", CancellationReasons=reasons
+                )
+        return {}
+
+    def _write(self, operation: str, request: Mapping[str, Any]) -> None:
+        table = self.tables.setdefault(request["TableName"], {})
+        key = (request.get("Item") or request["Key"])["pk"]["S"]
+        _check_key(operation, key)
+        old = table.get(key)
+        names, values = request.get("ExpressionAttributeNames", {}), request.get("ExpressionAttributeValues", {})
+        condition = request.get("ConditionExpression")
+        if condition is not None and not holds(condition, old or {}, names, values):
+            shown = {"Item": dict(old)} if old is not None else {}
+            raise refusal(operation, "ConditionalCheckFailedException", "The conditional request failed", **shown)
+        if operation == "PutItem":
+            new = dict(request["Item"])
+        else:
+            new = _updated(old or {"pk": {"S": key}}, request["UpdateExpression"], names, values)
+        _check_item(operation, new)
+        table[key] = new
+
+
+def _check_key(operation: str, key: str) -> None:
+    if not key or len(_utf8(operation, key)) > MOST_KEY_BYTES:
+        raise refusal(operation, "ValidationException", "One or more parameter values were invalid: the key's size")
+
+
+def _check_item(operation: str, item: Item) -> None:
+    size = 0
+    for name, attribute in item.items():
+        ((kind, value),) = attribute.items()
+        if kind not in ("S", "N") or not isinstance(value, str):
+            raise refusal(operation, "ValidationException", f"{name}: this double takes text and numbers")
+        # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html
+        if kind == "N" and len(str(int(value)).lstrip("-")) > MOST_DIGITS:
+            raise refusal(operation, "ValidationException", "Attempting to store more than 38 significant digits")
+        size += len(name) + len(_utf8(operation, value))
+    if size > MOST_ITEM_BYTES:
+        raise refusal(operation, "ValidationException", "Item size has exceeded the maximum allowed size")
+
+
+def _utf8(operation: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise refusal(operation, "SerializationException", "a lone surrogate is no text") from None
+
+
+def _updated(old: Item, expression: str, names: Names, values: Values) -> Item:
+    sets, _, removes = expression.partition(" REMOVE ")
+    new = dict(old)
+    for change in sets.removeprefix("SET ").split(", "):
+        name, _, value = change.partition(" = ")
+        new[names.get(name, name)] = values[value]
+    for name in removes.split(", ") if removes else ():
+        new.pop(names.get(name, name), None)
+    return new
+
+
+def holds(condition: str, item: Item, names: Names, values: Values) -> bool:
+    """Return whether a condition holds for an item; ``{}`` is none.
+
+    Example:
+        >>> holds("attribute_not_exists(pk) OR n <= :n", {"pk": {"S": "a"}, "n": {"N": "9"}}, {}, {":n": {"N": "10"}})
+        True
+    """
+    return _compiled(condition)(item, names, values)
+
+
+@functools.cache
+def _compiled(condition: str) -> Test:
+    tokens = _TOKENS.findall(condition)
+    test = _any_of(tokens)
+    assert not tokens, f"not understood: {tokens} of {condition}"
+    return test
+
+
+def _any_of(tokens: list[str]) -> Test:
+    tests = [_all_of(tokens)]
+    while tokens[:1] == ["OR"]:
+        tokens.pop(0)
+        tests.append(_all_of(tokens))
+    return lambda *given: any(test(*given) for test in tests)
+
+
+def _all_of(tokens: list[str]) -> Test:
+    tests = [_one(tokens)]
+    while tokens[:1] == ["AND"]:
+        tokens.pop(0)
+        tests.append(_one(tokens))
+    return lambda *given: all(test(*given) for test in tests)
+
+
+def _one(tokens: list[str]) -> Test:
+    first = tokens.pop(0)
+    if first == "(":
+        inner = _any_of(tokens)
+        _expect(tokens, ")")
+        return inner
+    if first == "attribute_not_exists":
+        _expect(tokens, "(")
+        path = tokens.pop(0)
+        _expect(tokens, ")")
+        return lambda item, names, _values: names.get(path, path) not in item
+    sign = tokens.pop(0)
+    if sign == "IN":
+        _expect(tokens, "(")
+        others = [tokens.pop(0)]
+        while tokens[0] == ",":
+            tokens.pop(0)
+            others.append(tokens.pop(0))
+        _expect(tokens, ")")
+        tests = [_comparing(operator.eq, first, other) for other in others]
+        return lambda *given: any(test(*given) for test in tests)
+    return _comparing(_COMPARISONS[sign], first, tokens.pop(0))
+
+
+def _comparing(compare: Callable[[Any, Any], bool], left: str, right: str) -> Test:
+    def test(item: Item, names: Names, values: Values) -> bool:
+        found = [values.get(one) if one.startswith(":") else item.get(names.get(one, one)) for one in (left, right)]
+        kinds, texts = zip(*(next(iter((one or {"none": None}).items())) for one in found), strict=True)
+        if "none" in kinds or kinds[0] != kinds[1]:
+            return False
+        return compare(*(map(int, texts) if kinds[0] == "N" else texts))
+
+    return test
+
+
+def _expect(tokens: list[str], token: str) -> None:
+    assert tokens.pop(0) == token, f"{token} expected"
