@@ -2,6 +2,8 @@
 .DEFAULT_GOAL := help
 ARGS ?=
 EVENT ?= events/one-payment.json
+EVENTS ?= 20000
+SEED ?= 1
 # The Python of the function: template.yaml's Runtime without the word "python".
 LAMBDA_PYTHON ?= 3.13
 # Evaluated when an environment is made, not before.
@@ -13,6 +15,7 @@ SAM := .venv-sam/bin/sam
 SAM_READY := .venv-sam/.ready
 MINISTACK_READY := .venv-ministack/.ready
 RIE_READY = .venv-lambda/.ready-$(LAMBDA_PYTHON)
+DEPLOY_READY = .venv-deploy/.ready-$(LAMBDA_PYTHON)
 # The pins name everything, so nothing is resolved; what is never imported need not be compiled.
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check --no-deps --no-compile
 
@@ -22,7 +25,7 @@ export AWS_DEFAULT_REGION ?= us-east-1
 
 .PHONY: help
 help: ## This list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(READY) $(MINISTACK_READY) ## Make .venv and .venv-ministack from the pins (every other verb makes what it needs)
@@ -54,17 +57,27 @@ format: $(READY) ## Format the code and mend what ruff can
 dev: $(READY) ## Consume locally: poller, locked moto and the example payment provider
 	@$(PY) -m demo.provider --run -- $(PY) -m onceq dev $(ARGS)
 
+.PHONY: local-up
+local-up: $(READY) ## Start what `sam local invoke` needs, and print the words to call it
+	@$(PY) -m demo.provider --run -- $(PY) -m onceq up $(ARGS)
+
 .PHONY: invoke
 invoke: $(READY) ## Invoke the consumer with one event, without Docker (EVENT=events/one-payment.json)
 	@$(PY) -m demo.provider --run -- $(PY) -m onceq invoke $(EVENT) $(ARGS)
 
 .PHONY: contract
-contract: $(READY) $(MINISTACK_READY) ## Run the contract suite of store and queue on moto and on ministack
-	@$(PY) -m pytest tests/contract $(ARGS)
+contract: $(READY) $(MINISTACK_READY) ## Contract suites and integration tests on moto, then ministack (BACKEND=ministack)
+	@failed=; for backend in $(or $(BACKEND),$(if $(CONTRACT_ENDPOINT),moto,moto ministack)); do \
+	  BACKEND=$$backend $(PY) -m pytest -n auto --dist loadfile -m contract $(ARGS) || failed=1; \
+	done; test -z "$$failed"
 
 .PHONY: crash
 crash: $(READY) $(MINISTACK_READY) ## Crash before and after every store and queue call
 	@$(PY) -m pytest -n auto tests/crash $(ARGS)
+
+.PHONY: fuzz
+fuzz: $(READY) ## Fuzz the consumer with whole odd events (EVENTS=20000 SEED=1 ARGS="--only 7")
+	@PYTHONPATH=tests $(PY) -m fuzz.run --events $(EVENTS) --seed $(SEED) $(ARGS)
 
 .PHONY: mutants
 mutants: $(READY) $(MINISTACK_READY) ## Break each condition and table cell on purpose; fail if the tests do not notice
@@ -83,9 +96,17 @@ build: $(SAM_READY) ## Build the artefact with the SAM CLI (needs python3.13: on
 artefact: build $(RIE_READY) ## Run the built artefact under the Lambda Runtime Interface Emulator
 	@$(PY) -m pytest tests/artefact $(ARGS)
 
+.PHONY: adoption
+adoption: $(READY) $(SAM_READY) ## Build, test and package a project outside the repository that vendors the wheel
+	@LAMBDA_PYTHON=$(LAMBDA_PYTHON) $(PY) -m pytest tests/adoption/test_adoption.py $(ARGS)
+
+.PHONY: deploy-local
+deploy-local: $(READY) $(SAM_READY) $(DEPLOY_READY) ## Build, deploy template.yaml to ministack with IAM enforced, and test the deployment
+	@$(PY) -m pytest tests/e2e $(ARGS)
+
 .PHONY: clean
 clean: ## Remove environments, caches and the artefact
-	rm -rf .venv .venv-sam .venv-lambda .venv-ministack .aws-sam .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf .venv .venv-sam .venv-lambda .venv-ministack .venv-deploy .aws-sam .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The .pth line puts src/ on the path of every Python of this environment; nothing of ours is installed into it.
@@ -118,4 +139,13 @@ $(RIE_READY): requirements/lambda-runtime.txt
 	@echo "Making .venv-lambda from $< (once)" >&2
 	@"$$(tools/find-python $(LAMBDA_PYTHON))" -m venv --clear .venv-lambda
 	@.venv-lambda/bin/python $(PIP_INSTALL) -r $<
+	@touch $@
+
+# The same server for what is deployed: it runs a function under its own Python, so that has to be the function's.
+$(DEPLOY_READY): requirements/ministack.txt
+	@python=$$(tools/find-python $(LAMBDA_PYTHON)) || { \
+	  echo "make: no python$(LAMBDA_PYTHON), the function's own; make build says what to do" >&2; exit 1; }; \
+	echo "Making .venv-deploy from $< (once)" >&2; \
+	"$$python" -m venv --clear .venv-deploy
+	@.venv-deploy/bin/python $(PIP_INSTALL) -r $<
 	@touch $@

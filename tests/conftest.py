@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from kit.backends import ENDPOINT, MINISTACK, MOTO, asked, is_integration, of_contract, runs_on
 from kit.clock import FrozenClock
 from kit.ministack import ministack_server, open_world_on
 from kit.shared import open_world
@@ -19,6 +20,7 @@ from kit.world import REGION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from kit.world import World
 
@@ -27,17 +29,42 @@ for _name in [name for name in os.environ if name.startswith(("ONCEQ_", "AWS_", 
 os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_DEFAULT_REGION=REGION)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark of what `make contract` runs known."""
+    config.addinivalue_line("markers", "contract: the contract suites, and what runs on more than one backend")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not for the backend that was asked for."""
+    dropped = []
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if of_contract(item.path, fixtures):
+            item.add_marker("contract")
+        if not runs_on(item.path, fixtures, asked()):
+            dropped.append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if item not in {*dropped}]
+
+
 @pytest.fixture
 def clock() -> FrozenClock:
     """A clock that stands still."""
     return FrozenClock()
 
 
+def opened(served_by: str, request: pytest.FixtureRequest, clock: FrozenClock) -> AbstractContextManager[World]:
+    """Open a world of that backend."""
+    return open_world(clock) if served_by == MOTO else open_world_on(request.getfixturevalue("ministack"), clock)
+
+
 @pytest.fixture
-def world(clock: FrozenClock) -> Iterator[World]:
-    """Tables and queues on locked moto, in this process."""
-    with open_world(clock) as opened:
-        yield opened
+def world(request: pytest.FixtureRequest, clock: FrozenClock) -> Iterator[World]:
+    """Tables and queues: on locked moto in this process; for integration tests on the backend that was asked for."""
+    is_asked = asked() == (MINISTACK,) and is_integration(request.path)
+    with opened(MINISTACK if is_asked else MOTO, request, clock) as one:
+        yield one
 
 
 @pytest.fixture(scope="session")
@@ -47,12 +74,8 @@ def ministack() -> Iterator[str]:
         yield endpoint
 
 
-@pytest.fixture(params=["moto", "ministack"])
+@pytest.fixture(params=[name for name in asked() if name != ENDPOINT])
 def both_worlds(request: pytest.FixtureRequest, clock: FrozenClock) -> Iterator[World]:
     """A world on locked moto and one on ministack: for promises that rest on what moto does not do."""
-    if request.param == "moto":
-        opening = open_world(clock)
-    else:
-        opening = open_world_on(request.getfixturevalue("ministack"), clock)
-    with opening as opened:
-        yield opened
+    with opened(request.param, request, clock) as one:
+        yield one

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from moto import mock_aws  # before any client is made: it meets only those of a session made after its import
 
+from kit.backends import asked
 from kit.clock import CountingTokens, FrozenClock
 from kit.world import REGION, create_outbox_table, create_table
 from onceq.client import make_client
@@ -24,9 +25,6 @@ from onceq.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-SERVED_BY = ["endpoint"] if os.environ.get("CONTRACT_ENDPOINT") else ["moto", "ministack"]
 
 
 @dataclass
@@ -104,7 +102,7 @@ class Backend:
         return url
 
 
-@pytest.fixture(scope="module", params=SERVED_BY)
+@pytest.fixture(scope="module", params=asked())
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """A backend with empty tables."""
     served_by: str = request.param

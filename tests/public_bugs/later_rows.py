@@ -1,0 +1,220 @@
+"""The rows of the table from 31 on: what SQS and others send, what a job runs in, and faults of DynamoDB."""
+
+from __future__ import annotations
+
+from public_bugs import batches, claims, effects, results, sources, surroundings
+from public_bugs.ground import Row
+
+POWERTOOLS = "aws-powertools/powertools-lambda-python"
+
+LATER: dict[int, Row] = {
+    31: Row(
+        "a batch is sent in part",
+        ("aws-samples/sample-voice-of-customer-datalake#304", "novuhq/novu#12437"),
+        "Failed entries are dropped, or a sender's fault is sent again",
+        "A passing fault is sent again by entry, the rest raises with its keys; a failed copy keeps its message",
+        (
+            batches.what_sqs_does_not_take_is_sent_again_or_named,
+            batches.an_answer_that_names_an_entry_twice_is_read_once,
+            batches.a_copy_that_fails_keeps_its_message,
+        ),
+    ),
+    32: Row(
+        "visibilities are changed in part",
+        ("NangoHQ/nango#7334",),
+        "Failed entries are ignored",
+        "Told and counted; the queue's own visibility stands",
+        (batches.a_visibility_that_is_not_changed_is_told,),
+    ),
+    33: Row(
+        "a changed visibility, and never the dead-letter queue",
+        ("ministackorg/ministack#1296",),
+        "An emulator loses count of the receives",
+        "The native move is tested in the local poller",
+        (batches.the_native_redrive_comes_in_the_local_poller,),
+    ),
+    34: Row(
+        "the test event of S3",
+        (
+            "redpanda-data/connect#4667",
+            "vectordotdev/vector#15331",
+            "opensearch-project/data-prepper#1924",
+            "fredliporace/cbers-2-stac#45",
+        ),
+        "It comes back until the dead-letter queue",
+        "Acknowledged, counted and told; inside SNS, too",
+        (
+            sources.a_test_event_of_s3_is_acknowledged_and_counted,
+            sources.an_event_with_no_records_is_acknowledged_and_counted,
+        ),
+    ),
+    35: Row(
+        "a notification of SNS that lacks fields",
+        ("localstack/localstack#2165", f"{POWERTOOLS}#1299"),
+        "A field that is absent is an exception",
+        "Type and message are enough",
+        (sources.a_notification_that_lacks_fields_is_unwrapped,),
+    ),
+    37: Row(
+        "S3 in another wrapping",
+        (f"{POWERTOOLS}#2169",),
+        "A handler for each way",
+        "One handler, one key: direct, SNS, raw, EventBridge, both",
+        (sources.one_handler_takes_s3_in_every_wrapping,),
+    ),
+    38: Row(
+        "more than ten attributes",
+        ("SNS: message attributes with raw delivery",),
+        "The message is discarded, or its attributes are",
+        "The key stands in the body; a copy never has more than ten",
+        (sources.a_message_without_attributes_is_served,),
+    ),
+    39: Row(
+        "a redrive gives new ids",
+        ("SQS: dead-letter queue redrive",),
+        "A job that is known by its message id runs again",
+        "The key is the producer's; a redrive is known by our note",
+        (sources.a_redriven_message_is_the_same_job, sources.a_rejected_job_that_is_redriven_runs_again),
+    ),
+    41: Row(
+        "pointers of the Extended Client",
+        ("awslabs/amazon-sqs-java-extended-client-lib", "awslabs/amazon-sqs-python-extended-client-lib"),
+        "Two class names, two size attributes, and an object that is not there",
+        "Both are read; a missing object is retried, then copied, and of a completed job a replay",
+        (
+            sources.both_pointers_of_the_extended_client_are_followed,
+            sources.an_object_that_is_missing_or_forbidden_is_retried_and_then_copied,
+            sources.an_object_that_is_gone_after_the_completion_is_a_replay,
+        ),
+    ),
+    42: Row(
+        "characters and sizes",
+        ("SQS: quotas of messages",),
+        "Control characters, lone surrogates, an empty body, one byte too many",
+        "The producer checks before it sends; the consumer copies or keeps, and never crashes",
+        (
+            results.a_producer_refuses_what_sqs_would,
+            results.a_body_of_exactly_the_limit_is_sent,
+            results.a_body_that_is_no_text_hurts_nobody,
+        ),
+    ),
+    44: Row(
+        "a shutdown holds its messages",
+        ("celery/celery#4002", "celery/celery#8875"),
+        "Sent again as new copies, or hidden for their whole visibility",
+        "On Lambda nothing is held; the local poller gives them back at once",
+        (batches.a_poller_that_is_stopped_gives_back_what_it_holds,),
+    ),
+    45: Row(
+        "clients and threads",
+        ("boto/botocore#619", "boto/botocore#766", f"{POWERTOOLS}#1718"),
+        "The pool is full; creating clients races",
+        "One client each, made once, with a connection for every worker",
+        (surroundings.clients_are_made_once_and_hold_every_worker,),
+    ),
+    46: Row(
+        "the window eats the visibility",
+        ("aws-devtools-labs/aws-blocks#353",),
+        "Redelivered while the first invocation runs",
+        "The template leaves six time-outs and the window",
+        (surroundings.the_template_leaves_room_for_the_window,),
+    ),
+    47: Row(
+        "the lease ends before the worker",
+        ("wellcomecollection/platform#5211",),
+        "A second worker starts while the first runs",
+        "The lease covers the life of the invocation",
+        (claims.a_lease_covers_the_life_of_its_invocation,),
+    ),
+    48: Row(
+        "duplicates that nobody sees",
+        ("barkingiguana.com: visibility timeout",),
+        "Two to four double shipments a week, and no error in the logs",
+        "Replays, deferrals and take-overs are events with metrics",
+        (batches.duplicates_are_visible, surroundings.a_take_over_is_visible),
+    ),
+    49: Row(
+        "a crashed claim waits for a cleaner",
+        ("elizaOS/eliza#27661",),
+        "Insert-if-absent ignores that a row has expired",
+        "The condition reads the time; TTL is never waited for",
+        (claims.a_crashed_claim_blocks_nobody_for_longer_than_its_lease,),
+    ),
+    50: Row(
+        "records that are forgotten before their message",
+        ("NServiceBus: outbox retention",),
+        "A redrive after the retention is a second effect",
+        "60 days: longer than both queues together",
+        (surroundings.a_record_outlives_its_message_and_its_redrive,),
+    ),
+    51: Row(
+        "a token for each worker",
+        ("OptimalBits/bull#308", "OptimalBits/bull#1310"),
+        "One worker loses its lock, gets it again, and both runs finish",
+        "A token for each attempt",
+        (claims.a_claim_is_of_an_attempt_and_not_of_a_worker,),
+    ),
+    52: Row(
+        "an emulator that is not atomic",
+        ("ExtendDB/extenddb#2", "stackshy/cloudemu#661"),
+        "Two winners of one condition accuse a correct consumer",
+        "The backends are tested first: moto behind our lock, and ministack",
+        (claims.eight_at_once_have_one_winner,),
+    ),
+    53: Row(
+        "a transaction that is sent twice",
+        ("floci-io/floci#799", "thomhurst/Dekaf#3357"),
+        "An emulator applies it twice, or cancels it",
+        "Its token, or the records themselves, say that it was ours",
+        (claims.a_transaction_whose_response_is_lost_is_recognised,),
+    ),
+    54: Row(
+        "what is random is cloned",
+        ("Lambda: SnapStart uniqueness",),
+        "Every clone has the same owner id",
+        "Tokens are made inside the invocation, from the system",
+        (results.a_token_is_made_inside_the_invocation,),
+    ),
+    55: Row(
+        "processes share a disk",
+        ("Lambda: Managed Instances",),
+        "Files of a fixed name are overwritten",
+        "No file is opened",
+        (surroundings.no_file_is_opened,),
+    ),
+    57: Row(
+        "clocks",
+        (f"{POWERTOOLS}: idempotency, naive local time",),
+        "Skew, summer time",
+        "UTC in milliseconds; leases with a margin for skew; versions do not read clocks",
+        (claims.a_clock_five_minutes_off_breaks_no_record, surroundings.no_local_time_is_read),
+    ),
+    58: Row(
+        "faults of DynamoDB",
+        ("DynamoDB: throttling, TransactionCanceledException",),
+        "Items that go in between, throttling, no permission, 500 after the effect",
+        "No claim, no effect; an end is tried again, then told and left leased",
+        (
+            effects.a_claim_that_cannot_be_made_runs_nothing,
+            effects.a_fault_that_passes_is_not_seen,
+            effects.an_effect_that_cannot_be_recorded_is_told_and_left_leased,
+            effects.a_record_that_goes_in_between_is_claimed_anew,
+            effects.a_record_that_goes_in_mid_run_is_not_made_up,
+            claims.a_process_that_dies_at_every_write_is_recovered,
+        ),
+    ),
+    59: Row(
+        "published, and not marked",
+        ("aws-samples/transactional-outbox-pattern#5",),
+        "The row of the outbox stays, and is published for ever or under a new id",
+        "Sent again under the same key; its consumer runs it once",
+        (effects.what_was_sent_and_not_marked_is_one_job,),
+    ),
+    60: Row(
+        "marked, and not published",
+        ("KanishJebaMathewM/Truxify#9487",),
+        "A message is lost",
+        "Only what SQS confirmed by entry is marked",
+        (effects.a_mark_does_not_follow_a_failure,),
+    ),
+}
