@@ -63,6 +63,7 @@ class App:
         default: JobType[..., Any] | Mapping[str, JobType[..., Any]] | None = None,
         middleware: Iterable[Middleware] = (),
         hooks: Iterable[Callable[[Event], object]] | None = None,
+        wrapped_envelopes: bool = False,
         settings: Settings | None = None,
         runtime: Runtime | None = None,
     ) -> None:
@@ -73,13 +74,14 @@ class App:
             default: Serves messages that are not onceq envelopes: one job type, or one by queue name.
             middleware: Callables ``(call_next, context, payload)`` around every job, the first one outermost.
             hooks: Given every telemetry event; without them Powertools logs and counts.
+            wrapped_envelopes: Open envelopes inside SNS and EventBridge: who publishes there may start any job type.
             settings: Instead of the environment's.
             runtime: Instead of one of its own, for tests and tools that share clients or hold a clock.
 
         Raises:
             ConfigurationError: If two job types share a name, the default is not among them, or a middleware is async.
         """
-        self.job_types = JobTypes(job_types, default)
+        self.job_types = JobTypes(job_types, default, wrapped=wrapped_envelopes)
         self.runtime = runtime or Runtime(settings)
         self.hooks: tuple[Callable[[Event], object], ...] = (PowertoolsHook(),) if hooks is None else tuple(hooks)
         self._middleware = tuple(middleware)
@@ -95,9 +97,6 @@ class App:
 
         Args:
             hooks: Given every telemetry event; put `hooks` of this application among them to keep its own.
-
-        Returns:
-            Another application; this one stays as it is.
 
         Example:
             >>> app = App([], hooks=[])
@@ -222,7 +221,7 @@ class App:
             StoreUnavailable: If it may have happened. Sent again with the same key it is the same job; your own writes
                 need a condition to be safe to repeat.
             ConfigurationError: If the job type, the queue or the outbox table is not known.
-            BucketError: If the payload is too large for the outbox, and S3 did not take it; nothing was written.
+            BucketError: If the payload is too large for the outbox, and S3 did not take it.
         """
         token, staged = self.runtime.tokens.token(), transact_writes
         known: dict[str, Any] = {"key": key, "delay": delay, "group": group, "queue": queue, "token": token}

@@ -123,7 +123,7 @@ class Bucket:
             raise BucketError(message) from error
 
     def _content(self, stream: Any, limit: int) -> bytes:
-        """Read a response to its end; what breaks off is asked for again."""
+        """Read a response to its end; what breaks off is asked for again. One that drips has Lambda's bound alone."""
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - as above
 
         data = bytearray()

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceq.codec import printable
-from onceq.errors import ConfigurationError, EnvelopeError, MessageError
+from onceq.errors import ConfigurationError, EnvelopeError, MessageError, Signal
 from onceq.job_type import JobType
-from onceq.keys import check_key, join_key
-from onceq.layers import Layers
+from onceq.keys import check_key, key_of_identity
+from onceq.layers import Layers, is_text
 from onceq.message import Envelope, Message, NewerEnvelope, open_envelope
 from onceq.record import pk_of
 from onceq.settings import require
@@ -64,12 +64,15 @@ class JobTypes:
         self,
         job_types: Iterable[JobType[..., Any]],
         default: JobType[..., Any] | Mapping[str, JobType[..., Any]] | None = None,
+        *,
+        wrapped: bool = False,
     ) -> None:
         """Collect the job types.
 
         Args:
             job_types: The job types.
             default: Serves messages that are not envelopes: one for every queue, or one by queue name.
+            wrapped: Whether envelopes inside SNS and EventBridge are opened.
 
         Raises:
             ConfigurationError: If two of them share a name, or a default is not among them.
@@ -83,6 +86,7 @@ class JobTypes:
                 require(name not in self._by_name, f"two job types serve the name {name!r}")
                 self._by_name[name] = job_type
         self._default = default
+        self._wrapped = wrapped
         self._check_sources()
         for job_type in [default] if isinstance(default, JobType) else (default or {}).values():
             require(job_type in self, f"the default job type {job_type.name!r} is not in the App's list")
@@ -119,6 +123,11 @@ class JobTypes:
                 "narrow one source=, or give one of them another queue",
             )
             seen[known] = job_type.name
+            beside = self._default.get(job_type.queue) if isinstance(self._default, Mapping) else None
+            require(
+                not job_type.source.takes_all or beside in (None, job_type),
+                f"{job_type.name} takes every message of queue {job_type.queue!r}: its default would never run",
+            )
 
     def named(self, name: str) -> JobType[..., Any]:
         """Return the job type of that name.
@@ -158,10 +167,10 @@ class JobTypes:
             MessageError: If it can never become a job; the text is the reason for the person who reads the DLQ.
         """
         try:
-            opened = open_envelope(body)
+            opened = open_envelope(body, wrapped=self._wrapped)
         except EnvelopeError:
             taking = [one for one in self._of(queue) if one.source is not None and one.source.takes_text]
-            if not taking or not body:
+            if not (taking and body and is_text(body)):
                 raise
             opened = Layers(body, message=body, inner=body)
         if isinstance(opened, Layers):
@@ -180,7 +189,7 @@ class JobTypes:
         """Return who takes foreign messages of a queue, in the order in which they are asked."""
         default = self._default if isinstance(self._default, JobType) else (self._default or {}).get(queue)
         sourced = [one for one in self if one.source is not None and one.queue == queue and one is not default]
-        sourced.sort(key=lambda one: one.source is not None and one.source.takes_all)
+        sourced.sort(key=lambda one: one.source.rank if one.source else (0, 0))
         return sourced if default is None else [*sourced, default]
 
     def _unwrapped(self, layers: Layers, message: Message, queue: str) -> Sequence[Job | MessageError]:
@@ -191,7 +200,7 @@ class JobTypes:
             source = job_type.source or plain()
             parts = source.parts_of(layers)
             if parts is not None:
-                return [_part(job_type, source, layers, part, message) for part in parts]
+                return _told_apart([_part(job_type, source, layers, part, message) for part in parts])
         raise EnvelopeError(_foreign(layers, queue, asked))
 
     @staticmethod
@@ -202,6 +211,18 @@ class JobTypes:
         return _job(job_type, key, envelope.payload, loaded, message, hops=envelope.hops)
 
 
+def _told_apart(jobs: Sequence[Job | MessageError]) -> list[Job | MessageError]:
+    """Refuse a record that has the key of an earlier one of its message and another payload."""
+    first: dict[str, str | None] = {}
+    told: list[Job | MessageError] = []
+    for job in jobs:
+        if isinstance(job, Job) and first.setdefault(job.pk, job.fingerprint) != job.fingerprint:
+            told.append(MessageError(f"two records of the message have the key {printable(job.key, 100)!r}: name more"))
+        else:
+            told.append(job)
+    return told
+
+
 def _part(
     job_type: JobType[..., Any], source: Source, layers: Layers, part: Part, message: Message
 ) -> Job | MessageError:
@@ -210,10 +231,14 @@ def _part(
         loaded = job_type.load(payload)
         key = source.key_of(layers, part)
         if key is None and job_type.key is None and part.identity is not None:
-            key = join_key(*part.identity)
+            key = key_of_identity(*part.identity)
         return _job(job_type, key or job_type.key_of(payload, loaded), payload, loaded, message)
     except MessageError as error:
         return error
+    except Signal:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a SystemExit of a key function is that record's
+        return MessageError(f"reading the record raised {type(error).__name__}")
 
 
 def _job(job_type: JobType[..., Any], key: str, payload: Any, loaded: Any, message: Message, *, hops: int = 0) -> Job:

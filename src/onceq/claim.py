@@ -145,7 +145,7 @@ class Claim:
         Raises: ClaimLost, StoreError; with other writes, TransactionCancelled and TransactionFailed: none of them, and
         not the completion, has happened.
         """
-        expires_at = self._request.ended_until(self._own.ended_at(now_ms))
+        expires_at = self._request.ended_until(self._own.retained_from(now_ms))
         end: dict[str, Any] = {"now_ms": now_ms, "expires_at": expires_at, "result": result}
         if others:
             return self._write(lambda own: self._store.commit(own, others, **end))
@@ -172,7 +172,7 @@ class Claim:
 
     def reject(self, now_ms: int, *, error: str) -> Record:
         """End the job for good. Raises: ClaimLost, StoreError."""
-        expires_at = self._request.rejected_until(self._own.ended_at(now_ms))
+        expires_at = self._request.rejected_until(self._own.retained_from(now_ms))
         return self._write(
             lambda own: self._store.reject(own, claimant=own.claimant, expires_at=expires_at, error=error)
         )
@@ -248,7 +248,7 @@ def claim(store: Store, request: Request, clock: Clock, tokens: TokenFactory) ->
                     answer = store.reject(
                         seen,
                         claimant=tokens.token(),
-                        expires_at=request.rejected_until(seen.ended_at(now_ms)),
+                        expires_at=request.rejected_until(seen.retained_from(now_ms)),
                         error=f"attempts used up: {last}",
                         went_stale=1 if seen.may_kill else None,
                     )

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
 
+STOPPED = "stopped: the local queues and tables are gone"
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
@@ -85,6 +87,7 @@ def _dev(options: argparse.Namespace) -> int:
             for line in unfitting(job_types, source, settings):
                 console.line("warning", line)
         running.run()
+    print(STOPPED, flush=True)
     return 0
 
 
@@ -100,7 +103,7 @@ def _up(options: argparse.Namespace) -> int:
     ) as up:
         print(up.banner(onceq.__version__), flush=True)
         wait_for_signal()
-    print("stopped: the local queues and tables are gone", flush=True)
+    print(STOPPED, flush=True)
     return 0
 
 

@@ -27,9 +27,10 @@ from onceq.listing import (
     records_text,
     step_values,
 )
-from onceq.loading import load_app
+from onceq.loading import load_app, read_body
 from onceq.locks import KIND, LockItem
 from onceq.outbox import SHARDS, Delivery, OutboxEntry
+from onceq.raw import peek, send_raw
 from onceq.record import Status, pk_of
 from onceq.settings import require
 from onceq.statefile import connect
@@ -43,13 +44,11 @@ if TYPE_CHECKING:
     from onceq.application import App
     from onceq.outbox import Outbox
     from onceq.record import Record
+    from onceq.settings import Settings
     from onceq.store import Table
 
 FAILED = 1
 USAGE = 2
-# Others may still read the queue: what was only looked at is back this soon, should it not be given back at once.
-PEEK_SECONDS = 10
-PEEK_MOST = 100
 # Later than any entry is tried.
 _ALWAYS_MS = 10**15
 DONE, RETRY = "done", "retry"
@@ -82,6 +81,17 @@ def enqueue(options: argparse.Namespace) -> int:
     return _answer(options, sent._asdict(), f"enqueued {options.job_type} {sent.key} (message {sent.message_id})")
 
 
+def send(options: argparse.Namespace) -> int:
+    """Send one body as it is, as another program would."""
+    body = read_body(options.body)
+    connect()
+    runtime = app_of(options).runtime
+    queue = runtime.settings.queue(options.queue)
+    message_id = send_raw(runtime.queue(OpenDeadline()), queue, body, options.group, runtime.tokens.token())
+    values = {"message_id": message_id, "queue": queue.name, "bytes": len(body.encode())}
+    return _answer(options, values, f"sent {values['bytes']} bytes to {queue.name} (message {message_id})")
+
+
 def show(options: argparse.Namespace) -> int:
     """Show how one job stands."""
     connect()
@@ -105,13 +115,17 @@ def list_records(options: argparse.Namespace) -> int:
 
 
 def list_dead_letters(options: argparse.Namespace) -> int:
-    """List what lies in a dead-letter queue."""
+    """List what lies in the dead-letter queues."""
     connect()
-    app = app_of(options)
-    url = app.runtime.settings.queue(options.queue).dlq_url
-    require(url != "", f"queue {options.queue!r} has no dlq_url in ONCEQ_QUEUES")
-    letters = [letter_values(message) for message in _peek(app, url)]
-    return _answer(options, letters, letters_text(letters) if letters else "the dead-letter queue is empty")
+    runtime = app_of(options).runtime
+    named = _dead_letter_queues(runtime.settings, options.queue)
+    queue = runtime.queue(OpenDeadline())
+    letters = [{"queue": name, **letter_values(one)} for url, name in named.items() for one in peek(queue, url)]
+    whose = (
+        f"queue of {', '.join(named.values())} is" if len(named) == 1 else f"queues of {', '.join(named.values())} are"
+    )
+    text = letters_text(letters, with_queue=len(named) > 1) if letters else f"the dead-letter {whose} empty"
+    return _answer(options, letters, text)
 
 
 def list_outbox(options: argparse.Namespace) -> int:
@@ -238,6 +252,18 @@ def _record(app: App, options: argparse.Namespace) -> Record | None:
     return app.runtime.store(OpenDeadline()).get(pk_of(job_type.storage_name, check_key(options.key)))
 
 
+def _dead_letter_queues(settings: Settings, name: str | None) -> dict[str, str]:
+    """Return the names of the queues by the URL of their dead-letter queue, which several may share."""
+    queues = settings.queues.values() if name is None else [settings.queue(name)]
+    named: dict[str, str] = {}
+    for queue in queues:
+        if queue.dlq_url:
+            named[queue.dlq_url] = ", ".join(filter(None, (named.get(queue.dlq_url), queue.name)))
+    which = "no queue has a" if name is None else f"queue {name!r} has no"
+    require(named != {}, f"{which} dlq_url in ONCEQ_QUEUES")
+    return named
+
+
 def _claims_table() -> str:
     table_name = os.environ.get("ONCEQ_CLAIMS_TABLE", "")
     require(table_name != "", "ONCEQ_CLAIMS_TABLE is not set: name the claims table")
@@ -287,30 +313,9 @@ def _scan(
     return items[:most]
 
 
-def _peek(app: App, url: str) -> list[dict[str, Any]]:
-    queue = app.runtime.queue(OpenDeadline())
-    request = {
-        "QueueUrl": url,
-        "MaxNumberOfMessages": 10,
-        "VisibilityTimeout": PEEK_SECONDS,
-        "MessageAttributeNames": ["All"],
-    }
-    messages: list[dict[str, Any]] = []
-    while len(messages) < PEEK_MOST:
-        batch = queue.call("ReceiveMessage", request).get("Messages", [])
-        if not batch:
-            break
-        messages += batch
-    entries = [
-        {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
-        for number, message in enumerate(messages)
-    ]
-    queue.change_visibility_batch(url, entries)
-    return messages
-
-
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "enqueue": enqueue,
+    "send": send,
     "show": show,
     "records": list_records,
     "outbox": list_outbox,

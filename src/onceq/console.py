@@ -37,7 +37,8 @@ _HINTED = ("message.refused", "message.unserved")
 # What a person can do about a reason that holds these words.
 _ENVELOPE_HINT = {"is not an onceq envelope": "to serve such bodies: App([…], default=a_job_type)"}
 INVOKE_HINTS = _ENVELOPE_HINT | {
-    "is not in ONCEQ_QUEUES": "to take the records as from a queue of the template: --queue NAME",
+    "is not in ONCEQ_QUEUES": "to take the records as from a queue of the template: --queue NAME; "
+    "if its queue has a condition there: --parameter NAME=VALUE",
     "no job type is named": "is it in App([…])?",
 }
 WORK_HINTS = _ENVELOPE_HINT | {"no job type is named": "is it in App([…])? Restart after changing code"}

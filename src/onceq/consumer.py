@@ -17,7 +17,7 @@ from onceq.catalogue import Job, UnknownJob
 from onceq.codec import printable
 from onceq.errors import MessageError, NotAnSqsEvent, Signal, UnnameableRecord
 from onceq.lanes import lanes_of
-from onceq.message import DeadLetterNote, Message, seal, timestamp
+from onceq.message import DeadLetterNote, Message
 from onceq.outcome import (
     Completed,
     Deferred,
@@ -32,7 +32,6 @@ from onceq.outcome import (
     describe,
     trace_of,
 )
-from onceq.queue import MAX_BYTES
 from onceq.settling import Delivery, settle
 
 if TYPE_CHECKING:
@@ -108,46 +107,35 @@ class Consumer:
         readied: list[Readied] = []
         for number, (message, body) in enumerate(zip(messages, self.fetcher.bodies(messages), strict=True)):
             queue = self.settings.queue_of(message.source_arn)
-            for ready, copied in self._jobs(message, body, queue):
-                deliveries.append(Delivery(number, message, queue, copied))
-                readied.append(ready)
+            jobs = self._jobs(message, body, queue)
+            for ready in jobs:
+                one_of_several = ready if isinstance(ready, Job) and len(jobs) > 1 else None
+                deliveries.append(Delivery(number, message, queue, one_of_several))
+            readied += jobs
         return deliveries, readied
 
-    def _jobs(
-        self, message: Message, body: str | Outcome | None, queue: QueueSettings | None
-    ) -> list[tuple[Readied, str | None]]:
-        """Return what a message stands for: jobs or outcomes, each with the body of its dead-letter copy."""
-        whole = message.body
+    def _jobs(self, message: Message, body: str | Outcome | None, queue: QueueSettings | None) -> list[Readied]:
+        """Return what a message stands for: jobs, and how it ends as far as it is none."""
         if queue is None:
-            return [(Unserved(printable(f"queue {message.source_arn!r} is not in ONCEQ_QUEUES")), whole)]
+            return [Unserved(printable(f"queue {message.source_arn!r} is not in ONCEQ_QUEUES"))]
         if not (body is None or isinstance(body, str)):
-            return [(body, whole)]
+            return [body]
         try:
             jobs = self.job_types.jobs_of(message, body, queue=queue.name, max_hops=self.settings.max_hops)
             if isinstance(jobs, UnknownJob):
-                return [(Unserved(jobs.reason), whole)]
+                return [Unserved(jobs.reason)]
             if not jobs:
-                return [(NoWork("it says that notifications are set up, or holds no record"), whole)]
+                return [NoWork("S3 says that its notifications are set up")]
             readied = [job for job in jobs if isinstance(job, Job)]
-            refused = [job for job in jobs if not isinstance(job, Job)]
-            # Each of several goes to the dead-letter queue alone, as an envelope: redriven, it runs nothing else. What
-            # is broken cannot, and goes once, with the whole message.
-            found: list[tuple[Readied, str | None]] = [
-                (job, self._sealed(job, whole) if len(jobs) > 1 else whole) for job in readied
-            ]
-            return [*found, (_refused(refused, len(jobs)), whole)] if refused else found
+            # What is broken cannot be copied by itself, and goes once, with the whole message.
+            broken = [job for job in jobs if not isinstance(job, Job)]
+            return [*readied, _refused(broken, len(jobs))] if broken else [*readied]
         except MessageError as error:
-            return [(_refused([error], 1), whole)]
+            return [_refused([error], 1)]
         except Signal:
             raise
         except BaseException as error:  # noqa: BLE001 - a fault here, or a SystemExit of a key function, is that record's
-            return [(self._faulted(message, error), whole)]
-
-    def _sealed(self, job: Job, whole: str | None) -> str | None:
-        now, known = timestamp(self.executor.clock.now_ms()), {"payload": job.data, "hops": job.hops}
-        text = seal(job_type=job.job_type.name, idempotency_key=job.key, created_at=now, **known)
-        # One record of a body that was fetched may be too large for a message.
-        return text if len(text.encode()) <= MAX_BYTES else whole
+            return [self._faulted(message, error)]
 
     def _run(self, deliveries: Sequence[Delivery], readied: Sequence[Readied]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}

@@ -64,7 +64,8 @@ class Request:
 
     def reuses_key_of(self, record: Record) -> bool:
         """Return whether the record's key belongs to a job with another payload."""
-        # One message has one payload: if it differs now, the job type compares something else since a deployment.
+        # A message has one payload for a key (`onceq.catalogue`): if it differs now, the job type compares something
+        # else since a deployment.
         same = self.message_id is not None and self.message_id == record.message_id
         compared = self.fingerprint is not None and record.payload_fingerprint is not None and not same
         return compared and self.fingerprint != record.payload_fingerprint

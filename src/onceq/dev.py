@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import contextmanager
@@ -14,14 +15,14 @@ from onceq.errors import ConfigurationError
 from onceq.local import AWS_VARIABLES, MotoServer, child_environment, replaced_environment
 from onceq.mappings import function_of, scheduled, sources_of
 from onceq.resources import Resources, create_resources
-from onceq.settings import PREFIX, Settings, require
+from onceq.settings import PREFIX, QueueSettings, Settings, require
 from onceq.statefile import PLACES, STATE_FILE, running_state, state_file
 from onceq.supervisor import Child, Supervisor
 from onceq.template import function_environment, load_template
 from onceq.worker import EVERY_SECONDS, GRACE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from onceq.intrinsics import Template
     from onceq.mappings import Source
@@ -83,14 +84,50 @@ class Services:
         return {handler: self.environment_of(function) for handler, function in found.items() if function is not None}
 
     def state(self) -> dict[str, Any]:
-        """Return what other commands are told."""
+        """Return what other commands are told: a person reaches the queues of all functions."""
         first = self.environment_of(self.consumed[0][0].function)
+        environments = self.environments()
+        senders = [Settings.from_env(environment) for environment in environments.values()]
         return {
             "pid": os.getpid(),
             "endpoint": self.endpoint,
-            "environment": first,
-            "environments": self.environments(),
+            "environment": {**first, "ONCEQ_QUEUES": json.dumps(merged_queues(self.consumed, senders))},
+            "environments": environments,
         }
+
+    def places(self) -> list[tuple[str, str]]:
+        """Return what there is and where, as rows of a name and a value."""
+        resources = self.resources
+        rows = [("endpoint", f"{self.endpoint}  (locked moto; gone at the end)")]
+        rows += [(f"queue {name}", url) for name, url in resources.queues.items()]
+        named = (("tables", resources.tables), ("buckets", resources.buckets))
+        return rows + [(kind, ", ".join(names)) for kind, names in named if names]
+
+
+def merged_queues(consumed: Iterable[tuple[Source, Settings]], others: Iterable[Settings]) -> dict[str, dict[str, str]]:
+    """Return the queues of several functions as ONCEQ_QUEUES holds them, each as its own consumer names it.
+
+    Args:
+        consumed: Which function consumes which queue; one whose name is taken has its function's in front.
+        others: Settings of functions that only send.
+    """
+    consumed, merged = list(consumed), dict[str, QueueSettings]()
+    for source, settings in consumed:
+        queue = settings.queue_of(source.arn)
+        if queue is not None and queue.url not in _urls(merged):
+            merged[f"{source.function}.{queue.name}" if queue.name in merged else queue.name] = queue
+    for settings in (*(settings for _, settings in consumed), *others):
+        for name, queue in settings.queues.items():
+            if name not in merged and queue.url not in _urls(merged):
+                merged[name] = queue
+    fields = ("url", "arn", "dlq_url")
+    return {
+        name: {field: value for field in fields if (value := getattr(queue, field))} for name, queue in merged.items()
+    }
+
+
+def _urls(queues: Mapping[str, QueueSettings]) -> set[str]:
+    return {queue.url for queue in queues.values()}
 
 
 @contextmanager
@@ -133,9 +170,9 @@ class Session:
     """What `onceq dev` runs.
 
     Args:
-        endpoint: Where moto answers.
-        resources: The template's queues and tables there.
+        places: What there is and where, for people.
         children: The workers, and the relay where the template has one.
+        workers: Names of the workers by what they serve.
         consumed: Which function consumes which queue, with its settings.
         schedules: What runs by a schedule on AWS, and the words that do it by hand.
         say: Told what a person should know.
@@ -143,9 +180,9 @@ class Session:
         relay_every: Seconds from one run of the relay to the next.
     """
 
-    endpoint: str
-    resources: Resources
+    places: list[tuple[str, str]]
     children: list[Child]
+    workers: dict[str, list[str]]
     consumed: list[tuple[Source, Settings]]
     schedules: list[tuple[str, str]]
     say: Callable[[str], object]
@@ -159,15 +196,13 @@ class Session:
     def banner(self, version: str) -> str:
         """Return what a person needs to know at the start."""
         shown = shown_command()
-        names = {kind: ", ".join(child.name for child in self.children if child.kind == kind) for kind in KINDS}
-        rows = [("endpoint", f"{self.endpoint}  (locked moto; all of it is gone when this ends)")]
-        rows += [(f"queue {name}", url) for name, url in self.resources.queues.items()]
-        rows += [("workers", names[WORKER])]
-        rows += [("relay", f"{names[RELAY]}  (every {self.relay_every:g} s)")] if names[RELAY] else []
-        rows += [("environment", f"{STATE_FILE}  (endpoint and variables, for other tools)")]
+        relay = ", ".join(child.name for child in self.children if child.kind == RELAY)
+        rows = [*self.places, *(("workers", f"{', '.join(names)}  ({what})") for what, names in self.workers.items())]
+        rows += [("relay", f"{relay}  (every {self.relay_every:g} s)")] if relay else []
+        rows += [("environment", f"{STATE_FILE}  (for other tools)")]
         lines = [f"onceq {version}", *columns(rows), "", "From another terminal in this folder:"]
         lines += [f"  {shown} enqueue JOB_TYPE --payload '{{...}}' --key KEY", f"  {shown} show JOB_TYPE KEY"]
-        lines += [f"  {shown} records", *([f"  {shown} outbox"] if names[RELAY] else []), f"  {shown} dlq", ""]
+        lines += [f"  {shown} records", *([f"  {shown} outbox"] if relay else []), f"  {shown} dlq", ""]
         if self.schedules:
             lines += ["Schedules do not run here. By hand:"]
             lines += columns([(name, f"{shown} {words}" if words else "-") for name, words in self.schedules])
@@ -176,7 +211,7 @@ class Session:
         return "\n".join(lines)
 
 
-WORKER, RELAY = KINDS = ("worker", "relay")
+WORKER, RELAY = "worker", "relay"
 
 
 @contextmanager
@@ -212,7 +247,8 @@ def session(
         ConfigurationError: If the template, ``env.json`` and the settings do not fit.
     """
     with services(template_path, parameters=parameters, env_json=env_json) as running:
-        base, children = _base(running.shell), list[Child]()
+        base, children, workers_of = _base(running.shell), list[Child](), dict[str, list[str]]()
+        logical_ids = {url: logical_id for logical_id, url in running.resources.queues.items()}
 
         def child(name: str, kind: str, words: list[str], environment: Mapping[str, str], after: str = "") -> Child:
             command = [sys.executable, "-m", "onceq", *words, "--app", app, "--template", str(template_path)]
@@ -224,8 +260,9 @@ def session(
             assert queue is not None  # noqa: S101 - looked up when the services were started
             words = ["work", "--queue", queue.name, "--batch-size", str(source.batch_size)]
             environment, after = running.environment_of(source.function), _after(running.resources, source.arn)
-            for _ in range(workers):
-                children.append(child(f"w{len(children) + 1}", WORKER, words, environment, after))
+            made = [child(f"w{len(children) + n}", WORKER, words, environment, after) for n in range(1, workers + 1)]
+            children += made
+            workers_of[f"queue {queue.name}: {logical_ids[queue.url]}"] = [one.name for one in made]
         state = running.state()
         relay = state["environments"].get("relay")
         if relay is not None:
@@ -235,9 +272,7 @@ def session(
             children.append(child("r1", RELAY, ["relay", "--every", f"{relay_every:g}"], relay))
         schedules = scheduled(running.template, running.resources, SystemClock().now_ms())
         with state_file(state):
-            yield Session(
-                running.endpoint, running.resources, children, running.consumed, schedules, say, grace, relay_every
-            )
+            yield Session(running.places(), children, workers_of, running.consumed, schedules, say, grace, relay_every)
 
 
 def _after(resources: Resources, arn: str) -> str:

@@ -11,6 +11,7 @@ The families, and who meets them::
     │   │   └── EncodingUnknown     ... by this process: it is kept for one that can
     │   ├── IdempotencyKeyError     the key is missing, blank or of a wrong type
     │   └── PayloadError            a value cannot be encoded, decoded or fitted to its type
+    │       └── NotJson             ... since the text is no JSON at all
     ├── EnqueueRefused              SQS or DynamoDB would refuse the message: nothing was sent
     ├── EnqueueFailed               some entries could not be sent
     ├── StoreError                  a table of ours did not take a request
@@ -119,6 +120,10 @@ class PayloadError(MessageError):
         Traceback (most recent call last):
         onceq.errors.PayloadError: ...
     """
+
+
+class NotJson(PayloadError):
+    """The text is no JSON."""
 
 
 class EnqueueRefused(OnceqError):

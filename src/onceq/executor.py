@@ -290,7 +290,7 @@ class Executor:
             idempotency_key=job.key,
             fingerprint=job.fingerprint,
             message_id=job.message.message_id,
-            redriven_version=job.message.redriven_version,
+            redriven_version=job.message.redriven_version_of(job.key),
             max_attempts=job.job_type.max_attempts,
             lease_ms=lease_ms,
             skew_ms=int(self.settings.clock_skew * 1000),

@@ -6,6 +6,7 @@ Understood is what the queues, the tables and the environment need; what is not 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from typing import TYPE_CHECKING, Any, Never
 
@@ -51,16 +52,20 @@ class Resolver:
             attribute: Returns an attribute of a resource (``Ref`` is one, by that name), or ``None``.
 
         Raises:
-            ConfigurationError: If a parameter is unknown.
+            ConfigurationError: If a parameter is unknown, or has a value that CloudFormation would refuse.
         """
         self._declared: dict[str, Any] = template.get("Parameters") or {}
         self._conditions: dict[str, Any] = template.get("Conditions") or {}
         self._mappings: dict[str, Any] = template.get("Mappings") or {}
         self._attribute = attribute
         self._given = dict(parameters or {})
-        for name in self._given:
+        for name, value in self._given.items():
             if name not in self._declared:
                 message = f"the template has no parameter {name!r}{suggestion(name, self._declared)}"
+                raise ConfigurationError(message)
+            wanted = _wanted(self._declared[name], value)
+            if wanted:
+                message = f"parameter {name}={text_of(value)!r}: give {wanted}"
                 raise ConfigurationError(message)
 
     def resolve(self, value: Any, path: str) -> Any:
@@ -158,8 +163,7 @@ class Resolver:
         if value is None:
             message = f"{path}: parameter {name} has no default, so a local run must give it"
             raise ConfigurationError(message)
-        is_list = declared.get("Type") == "CommaDelimitedList" or str(declared.get("Type")).startswith("List<")
-        return str(value).split(",") if is_list and not isinstance(value, list) else value
+        return str(value).split(",") if _is_list(declared) and not isinstance(value, list) else value
 
     def _attribute_of(self, resource: str, attribute: str, path: str) -> str:
         value = self._attribute(resource, attribute)
@@ -183,6 +187,36 @@ class Resolver:
             return text_of(self._ref(name, path))
 
         return _PLACEHOLDER.sub(replace, text)
+
+
+def _is_list(declared: Mapping[str, Any]) -> bool:
+    return declared.get("Type") == "CommaDelimitedList" or str(declared.get("Type")).startswith("List<")
+
+
+def _wanted(declared: Mapping[str, Any], value: object) -> str:
+    """Return what a parameter takes, if it does not take this value.
+
+    https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/parameters-section-structure.html
+    """
+    given = value if isinstance(value, list) else [value]
+    texts = [text for one in given for text in (text_of(one).split(",") if _is_list(declared) else [text_of(one)])]
+    allowed = [text_of(one) for one in declared.get("AllowedValues") or []]
+    if allowed and not set(texts) <= set(allowed):
+        return f"one of {', '.join(allowed)}"
+    pattern = declared.get("AllowedPattern")
+    if pattern is not None and not all(re.fullmatch(pattern, text) for text in texts):
+        return f"what the pattern {pattern} takes"
+    is_number = "Number" in str(declared.get("Type"))
+    kind, least, most = ("a number", "MinValue", "MaxValue") if is_number else ("a length", "MinLength", "MaxLength")
+    low, high = (float(declared.get(name, end)) for name, end in ((least, -math.inf), (most, math.inf)))
+    try:
+        sizes = [float(text) if is_number else len(text) for text in texts]
+    except ValueError:
+        return kind
+    if all(math.isfinite(size) and low <= size <= high for size in sizes):
+        return ""
+    limits = ((name, declared.get(end)) for name, end in (("from", least), ("to", most)))
+    return " ".join([kind, *(f"{name} {limit}" for name, limit in limits if limit is not None)])
 
 
 def text_of(value: Any) -> str:

@@ -39,10 +39,7 @@ class _All:
     """The whole payload.
 
     Example:
-        >>> @job("greet")
-        ... def greet(payload: dict) -> None:
-        ...     print(payload["name"])
-        >>> greet.fingerprint
+        >>> job("measure")(len).fingerprint
         ALL
     """
 
@@ -142,6 +139,10 @@ class JobType(Generic[P, R]):
             self.source is None or isinstance(self.source, Source),
             f"{self.name}: source={self.source!r}: give one of onceq.source, for example source.s3()",
         )
+        require(
+            self.source is None or not self.source.takes_all or (self.key or self.source.key) is not None,
+            f"{self.name}: source.plain() and source.sns(raw=True) know no key: declare key= here or there",
+        )
         require(isinstance(self.backoff, Backoff), f"{self.name}: backoff={self.backoff!r}: give a Backoff")
         named = isinstance(self.queue, str) and self.queue != ""
         require(named, f"{self.name}: queue={self.queue!r}: give a queue's name")
@@ -195,6 +196,11 @@ class JobType(Generic[P, R]):
             raise IdempotencyKeyError(message)
         called = f"key= of {self.name!r}"
         selected = select(self.key, payload, loaded, called=called, error_type=IdempotencyKeyError)
+        parts = selected if isinstance(selected, tuple | list) else (selected,)
+        if any(part is None for part in parts):
+            called = f"key={self.key!r} of {self.name!r}" if isinstance(self.key, str) else called
+            what = "nothing" if selected is None else "not all of its parts"
+            raise IdempotencyKeyError(f"{called} selects {what} in the payload")
         return join_key(*selected) if isinstance(selected, tuple | list) else check_key(selected)
 
     def fingerprint_of(self, payload: Any, loaded: Any) -> str | None:
@@ -312,9 +318,10 @@ def job(
         >>> greet({"name": "Ada"})
         'Hello Ada'
     """
-    if callable(name):
-        message = f'write @job("a_stable_name") above {getattr(name, "__name__", name)}: a job type needs a name'
-        raise ConfigurationError(message)
+    above = getattr(name, "__name__", name)
+    require(not callable(name), f'write @job("a_stable_name") above {above}: a job type needs a name')
+    if isinstance(downstream_key_lifetime, timedelta):
+        downstream_key_lifetime = downstream_key_lifetime.total_seconds()
 
     def decorate(function: Callable[P, R]) -> JobType[P, R]:
         return JobType(
@@ -331,15 +338,11 @@ def job(
             semantics=semantics,
             lock=lock,
             retention=retention,
-            downstream_key_lifetime=_seconds(downstream_key_lifetime),
+            downstream_key_lifetime=downstream_key_lifetime,
             source=source,
         )
 
     return decorate
-
-
-def _seconds(lifetime: Any) -> Any:
-    return lifetime.total_seconds() if isinstance(lifetime, timedelta) else lifetime
 
 
 def _tuple(values: Any) -> Any:

@@ -80,6 +80,19 @@ def join_key(*parts: str | int) -> str:
     return check_key(":".join(check_key(part).replace("%", "%25").replace(":", "%3A") for part in parts))
 
 
+def key_of_identity(*parts: str) -> str:
+    """Return the idempotency key of something that a service has named, in parts that may be blank or odd.
+
+    Example:
+        >>> key_of_identity("photos", " ", "0055AED6")
+        'photos: :0055AED6'
+    """
+    # "<", since a name may hold what looks like a schedule's placeholder.
+    return check_key(
+        ":".join(part.replace("%", "%25").replace(":", "%3A").replace("<", "%3C") for part in parts),
+    )
+
+
 def key_made_from(job_type: str, key: str, name: str | int) -> str:
     """Return the key of what a job sends or calls, made of the job's own.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceq.codec import decode
-from onceq.errors import PayloadError
+from onceq.errors import NotJson, PayloadError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,8 +106,21 @@ def _is_event(value: Any) -> bool:
     )
 
 
-def _json_or_text(text: str) -> Any:
+def is_text(body: str) -> bool:
+    """Return whether a body is no JSON at all, and not JSON that is too deep or too large to be read.
+
+    Example:
+        >>> is_text("[ALARM] disk full"), is_text("[" * 1_000 + "]" * 1_000)
+        (True, False)
+    """
     try:
-        return decode(text)
+        decode(body)
+    except NotJson:
+        return True
     except PayloadError:
-        return text
+        return False
+    return False
+
+
+def _json_or_text(text: str) -> Any:
+    return text if is_text(text) else decode(text)

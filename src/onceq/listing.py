@@ -109,12 +109,11 @@ def letter_values(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"message_id": message["MessageId"], **known, "body": message["Body"]}
 
 
-def letters_text(letters: Sequence[Mapping[str, Any]]) -> str:
+def letters_text(letters: Sequence[Mapping[str, Any]], *, with_queue: bool = False) -> str:
     """Return dead letters as a table."""
-    rows = [
-        (letter["job_type"], letter["key"], letter["attempts"], letter["reason"], letter["error"]) for letter in letters
-    ]
-    return table(rows, ("JOB TYPE", "KEY", "ATTEMPTS", "REASON", "ERROR"))
+    names = [*(["queue"] if with_queue else []), "job_type", "key", "attempts", "reason", "error"]
+    rows = [[letter[name] for name in names] for letter in letters]
+    return table(rows, [name.replace("_", " ").upper() for name in names])
 
 
 def entry_values(entry: OutboxEntry, now_ms: int) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from onceq.application import App
 from onceq.errors import ConfigurationError
+from onceq.queue import MAX_BYTES
+from onceq.settings import require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +78,40 @@ def read_json(path: str) -> Any:
     except (ValueError, RecursionError):
         message = f"{_named(path)} is not JSON"
     raise ConfigurationError(message)
+
+
+def read_body(word: str) -> str:
+    """Read a message's body, byte for byte: a file's content, stdin where the word is ``-``, else the word itself.
+
+    Raises:
+        ConfigurationError: If it is empty, not UTF-8 or larger than SQS takes, or a file that cannot be read.
+    """
+    if word == "-":
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    elif _is_file(word):
+        try:
+            with Path(word).open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            message = f"{word} cannot be read: {error.strerror}"
+            raise ConfigurationError(message) from error
+    else:
+        require(not word.endswith(".json"), f"there is no file {word}")
+        data = word.encode(errors="surrogateescape")
+    require(data != b"", "--body is empty, and SQS takes no empty body")
+    require(len(data) <= MAX_BYTES, f"--body has more than {MAX_BYTES} bytes: SQS takes no more")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        message = "--body is not UTF-8, and SQS takes text only"
+        raise ConfigurationError(message) from error
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except OSError:  # a text that is too long for a name
+        return False
 
 
 def read_event(path: str) -> dict[str, Any]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 ATTRIBUTE = "onceq"
+LONGEST_NOTED_KEY = 500
 # https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-messages.html
 LONGEST_RETENTION_MS = 1_209_600_000
 # How often the message whose job runs here was sent on: what the job enqueues is one hop further.
@@ -64,7 +65,7 @@ class DeadLetterNote:
                 "reason": printable(self.reason, 500),
                 "error": printable(self.error, 1_000),
                 "job_type": self.job_type,
-                "key": printable(self.idempotency_key, 500),
+                "key": printable(self.idempotency_key, LONGEST_NOTED_KEY),
                 "attempts": self.attempts,
                 "version": self.version,
                 "source_queue": self.source_queue,
@@ -86,6 +87,7 @@ class Message:
         group: The FIFO message group, or ``""``.
         attributes: The message attributes in Lambda's shape.
         redriven_version: Version in our dead-letter note, if the message carries one: it is then a redrive.
+        redriven_key: The key in that note; a message may hold other jobs beside the one that was rejected.
     """
 
     message_id: str | None
@@ -97,6 +99,7 @@ class Message:
     group: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     redriven_version: int | None = None
+    redriven_key: str | None = None
 
     @classmethod
     def from_record(cls, record: object) -> Message:
@@ -105,6 +108,7 @@ class Message:
             return cls(None, None)
         system = _mapping(record.get("attributes"))
         attributes = _mapping(record.get("messageAttributes"))
+        version, key = _redriven(attributes.get(ATTRIBUTE))
         return cls(
             message_id=_text(record.get("messageId")) or None,
             body=record["body"] if isinstance(record.get("body"), str) else None,
@@ -114,8 +118,13 @@ class Message:
             sent_at=_count(system.get("SentTimestamp")),
             group=_text(system.get("MessageGroupId")),
             attributes=attributes,
-            redriven_version=_redriven_version(attributes.get(ATTRIBUTE)),
+            redriven_version=version,
+            redriven_key=key,
         )
+
+    def redriven_version_of(self, key: str) -> int | None:
+        """Return the version in our dead-letter note, if that is about the job of this key."""
+        return self.redriven_version if self.redriven_key in (None, printable(key, LONGEST_NOTED_KEY)) else None
 
     @property
     def kept_until(self) -> float:
@@ -164,14 +173,15 @@ class NewerEnvelope(NamedTuple):
     version: int
 
 
-def open_envelope(body: str | None) -> Envelope | NewerEnvelope | Layers:
+def open_envelope(body: str | None, *, wrapped: bool = False) -> Envelope | NewerEnvelope | Layers:
     """Read the body of a message.
 
     Args:
         body: The body as text.
+        wrapped: Whether an envelope inside SNS or EventBridge is opened as well.
 
     Returns:
-        The envelope, also one that was sent through SNS or EventBridge; the layers of a body that has none.
+        The envelope; the layers of a body that has none.
 
     Raises:
         EnvelopeError: If there is no body, it is not JSON, or it is an envelope with a broken field.
@@ -191,7 +201,9 @@ def open_envelope(body: str | None) -> Envelope | NewerEnvelope | Layers:
         return _opened(value)
     layers = layers_of(value)
     inner = layers.inner
-    return _opened(inner) if isinstance(inner, dict) and "onceq" in inner else layers
+    # Somebody else's JSON may have a field of that name: inside a wrapping only what is an envelope counts as one.
+    enveloped = isinstance(inner, dict) and _is_int(inner.get("onceq")) and isinstance(inner.get("job_type"), str)
+    return _opened(inner) if wrapped and enveloped else layers
 
 
 def _opened(value: Mapping[str, Any]) -> Envelope | NewerEnvelope:
@@ -249,15 +261,16 @@ def seal(*, job_type: str, idempotency_key: str, payload: Any, created_at: str, 
     return encode(body).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
 
 
-def _redriven_version(attribute: object) -> int | None:
+def _redriven(attribute: object) -> tuple[int | None, str | None]:
     text = _mapping(attribute).get("stringValue")
     if not isinstance(text, str):
-        return None
+        return None, None
     try:
-        version = _mapping(decode(text)).get("version")
+        note = _mapping(decode(text))
     except PayloadError:
-        return None
-    return version if _is_int(version) else None
+        return None, None
+    version, key = note.get("version"), _text(note.get("key")) or None
+    return (version, key) if _is_int(version) else (None, None)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

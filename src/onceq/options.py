@@ -38,6 +38,7 @@ def parser_of(commands: Mapping[str, Callable[[argparse.Namespace], int]], versi
     _dev(command)
     _up(command)
     _enqueue(command)
+    _send(command)
     _invoke(command)
     _show(command)
     _lists(command)
@@ -78,6 +79,16 @@ def _enqueue(command: Command) -> None:
     _json_option(enqueue)
 
 
+def _send(command: Command) -> None:
+    send = command("send", "Send one body as it is, as another program would: no envelope, no key.")
+    send.add_argument("--queue", default="default", help="name of the queue (default: %(default)s)")
+    send.add_argument(
+        "--body", required=True, metavar="FILE|-|TEXT", help="a file, - to read stdin, or the body itself"
+    )
+    send.add_argument("--group", help="message group; FIFO queues need one")
+    _json_option(send)
+
+
 def _invoke(command: Command) -> None:
     invoke = command("invoke", "Invoke the consumer with one event, in this process, without Docker.")
     invoke.add_argument("event", metavar="EVENT.json", help="an SQS event as Lambda gets it, or - for stdin")
@@ -111,8 +122,8 @@ def _lists(command: Command) -> None:
     _limit_option(locks, "list at most so many (default: %(default)s)", 100)
     _json_option(locks)
 
-    dlq = command("dlq", "List what lies in the dead-letter queue, with the reasons.")
-    dlq.add_argument("--queue", default="default", help="whose dead-letter queue (default: %(default)s)")
+    dlq = command("dlq", "List what lies in the dead-letter queues, with the reasons.")
+    dlq.add_argument("--queue", help="whose dead-letter queue (default: those of all queues)")
     _json_option(dlq)
 
 

@@ -136,7 +136,7 @@ class Record(Item):
         """Whether the last start went stale, as far as a taker can tell: the job may kill the process it runs in."""
         return self.status is Status.PROCESSING or self.went_stale is not None
 
-    def ended_at(self, now_ms: int) -> int:
+    def retained_from(self, now_ms: int) -> int:
         """Return from when the retention of the ended job counts, epoch ms.
 
         Not before its fencing token, which is later than now where the clock was stepped back since: the first claim

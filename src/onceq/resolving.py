@@ -68,7 +68,7 @@ def decided(
         raise ResolveRefused(message)
     if resolution.decision == "done":
         result = encode(_storable(record, resolution.result, result_limit))
-        return completed(record, token, now_ms, ended_until(record.ended_at(now_ms), retention_s), result)
+        return completed(record, token, now_ms, ended_until(record.retained_from(now_ms), retention_s), result)
     cleared: dict[str, Any] = {
         "claimant": token,
         "version": record.version + 1,
@@ -81,7 +81,7 @@ def decided(
             record,
             status=Status.REJECTED,
             error=said,
-            expires_at=ended_until(record.ended_at(now_ms), retention_s),
+            expires_at=ended_until(record.retained_from(now_ms), retention_s),
             **cleared,
         )
     if resolution.decision != "retry":

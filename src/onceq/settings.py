@@ -87,7 +87,7 @@ class Settings:
     log_payloads: bool = False
     payload_bucket: str = ""
     fetch_from: tuple[str, ...] = ()
-    payload_limit: int = 10_485_760
+    payload_limit: int = 4_194_304
 
     def __post_init__(self) -> None:
         """Check every number, wherever it came from.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from onceq import telemetry as events
-from onceq.message import ATTRIBUTE
+from onceq.message import ATTRIBUTE, seal, timestamp
 from onceq.offload import tells_of_the_body
 from onceq.outcome import Answer, Deferred, Faulted, Outcome, answer_of, describe
 from onceq.queue import MAX_ATTRIBUTES, MAX_BYTES, size_of
@@ -16,6 +16,7 @@ from onceq.queue import MAX_ATTRIBUTES, MAX_BYTES, size_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from onceq.catalogue import Job
     from onceq.clock import Clock, TokenFactory
     from onceq.message import DeadLetterNote, Message
     from onceq.queue import Queue
@@ -34,13 +35,13 @@ class Delivery:
         record: Position of the record in its event; several deliveries may be of one record.
         message: The message.
         queue: Where it came from; ``None`` where its ARN is not in the settings.
-        body: What a dead-letter copy of it carries.
+        job: The job, where the message holds others beside it.
     """
 
     record: int
     message: Message
     queue: QueueSettings | None
-    body: str | None
+    job: Job | None = None
 
 
 def settle(
@@ -76,7 +77,7 @@ def settle(
         answers.append(answer_of(outcome, now_ms, jitter))
     kept = _kept(deliveries, answers)
     answers = [
-        Answer(keep=True) if answer.copy is not None and delivery.record in kept else answer
+        Answer(keep=True, visible_in=0) if answer.copy is not None and delivery.record in kept else answer
         for delivery, answer in zip(deliveries, answers, strict=True)
     ]
     for position in _failed_copies(deliveries, answers, queue, telemetry):
@@ -97,7 +98,7 @@ def _failed_copies(
     for position, (delivery, answer) in enumerate(zip(deliveries, answers, strict=True)):
         if answer.copy is None:
             continue
-        if delivery.queue is None or not delivery.queue.dlq_url or not delivery.body:
+        if delivery.queue is None or not delivery.queue.dlq_url or not delivery.message.body:
             failed[position] = "there is nothing to copy, or no dead-letter queue to copy it to"
             continue
         try:
@@ -124,17 +125,36 @@ def _failed_copies(
 
 def _copy(delivery: Delivery, queue: QueueSettings, note: DeadLetterNote) -> dict[str, Any]:
     message, attributes = delivery.message, delivery.message.sendable_attributes()
-    if delivery.body != message.body:
-        attributes = {name: value for name, value in attributes.items() if not tells_of_the_body(name)}
-    entry: dict[str, Any] = {"MessageBody": delivery.body}
+    copy = _noted(delivery, queue, note, message.body, attributes)
+    if delivery.job is None:
+        return copy
+    job, sent_at = delivery.job, timestamp(message.sent_at)
+    # One of several goes alone, as an envelope: redriven, it runs nothing else.
+    body = seal(
+        job_type=job.job_type.name, idempotency_key=job.key, payload=job.data, created_at=sent_at, hops=job.hops
+    )
+    attributes = {name: value for name, value in attributes.items() if not tells_of_the_body(name)}
+    alone = _noted(delivery, queue, note, body, attributes)
+    return alone if size_of(alone) <= MAX_BYTES else copy
+
+
+def _noted(
+    delivery: Delivery,
+    queue: QueueSettings,
+    note: DeadLetterNote,
+    body: str | None,
+    attributes: dict[str, dict[str, Any]],
+) -> dict[str, Any]:
+    message = delivery.message
+    entry: dict[str, Any] = {"MessageBody": body}
     if attributes:
         entry["MessageAttributes"] = attributes
     if queue.dlq_is_fifo:
         # Of its own, from message and version: one made of the job's key would be swallowed within five minutes.
-        own = hashlib.sha256(f"{message.message_id}#{note.version}#{delivery.body}".encode()).hexdigest()
+        own = hashlib.sha256(f"{message.message_id}#{note.version}#{note.idempotency_key}#{body}".encode()).hexdigest()
         entry |= {"MessageGroupId": message.group or own, "MessageDeduplicationId": own}
     elif message.group:
-        entry["MessageGroupId"] = message.group  # a tenant, by which a standard queue is fair
+        entry["MessageGroupId"] = message.group
     text = replace(note, source_queue=queue.name).to_text()
     noted = entry | {"MessageAttributes": attributes | {ATTRIBUTE: {"DataType": "String", "StringValue": text}}}
     fits = size_of(noted) <= MAX_BYTES and len(attributes) < MAX_ATTRIBUTES
@@ -144,14 +164,18 @@ def _copy(delivery: Delivery, queue: QueueSettings, note: DeadLetterNote) -> dic
 def _change_visibility(
     deliveries: Sequence[Delivery], answers: Sequence[Answer], queue: Queue, telemetry: Telemetry
 ) -> None:
-    soonest: dict[int, int] = {}
+    # The last of its jobs: a message that came back for each of them would use up the receives that SQS grants it.
+    latest: dict[int, int] = {}
+    unchanged = set()
     for delivery, answer in zip(deliveries, answers, strict=True):
         if answer.visible_in is not None:
-            soonest[delivery.record] = min(answer.visible_in, soonest.get(delivery.record, answer.visible_in))
+            latest[delivery.record] = max(answer.visible_in, latest.get(delivery.record, 0))
+        elif answer.keep:
+            unchanged.add(delivery.record)
     by_url: dict[str, list[dict[str, Any]]] = defaultdict(list)
     message_ids = {}
     for delivery in deliveries:
-        visible_in = soonest.pop(delivery.record, None)
+        visible_in = None if delivery.record in unchanged else latest.pop(delivery.record, None)
         if visible_in is not None and delivery.queue and delivery.message.receipt_handle:
             message_ids[delivery.record] = delivery.message.message_id
             by_url[delivery.queue.url].append(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jmespath
 
 from onceq.codec import decode
-from onceq.errors import MessageError
+from onceq.errors import IdempotencyKeyError, MessageError
 from onceq.keys import check_key, join_key
 from onceq.s3_object import S3Object, object_in_event, object_in_record
 from onceq.selector import check_expression, select
@@ -56,7 +56,8 @@ class Source:
         wanted: What the body must hold, over the layers, by JMESPath expression.
         key: Selects the idempotency key from the layers.
         payload: Selects the payload from the layers.
-        takes_all: Whether it recognises any body: it is then asked last.
+        breadth: How much its kind recognises, from 0.
+        takes_all: Whether it recognises any body.
         takes_text: Whether it takes a body that is not JSON.
         compared: Fields of the payload that must agree between duplicates; all of them without it.
     """
@@ -66,6 +67,7 @@ class Source:
     wanted: tuple[tuple[str, str], ...] = ()
     key: str | None = None
     payload: str | None = None
+    breadth: int = 0
     takes_all: bool = False
     takes_text: bool = False
     compared: tuple[str, ...] = ()
@@ -79,6 +81,11 @@ class Source:
         for option, expression in (("key", self.key), ("payload", self.payload)):
             if expression is not None:
                 check_expression(f"source.{self.kind}: {option}", expression)
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Its place among the job types of a queue: what recognises least is asked first."""
+        return self.breadth, -len(self.wanted)
 
     @property
     def selects(self) -> tuple[object, ...]:
@@ -100,7 +107,13 @@ class Source:
         """
         if part.broken is not None:
             raise MessageError(part.broken)
-        return part.payload if self.payload is None else self._selected("payload", self.payload, layers, part)
+        if self.payload is None:
+            return part.payload
+        selected = self._selected("payload", self.payload, layers, part)
+        if selected is None:
+            message = f"payload={self.payload!r} of source.{self.kind} selects nothing"
+            raise MessageError(message)
+        return selected
 
     def key_of(self, layers: Layers, part: Part) -> str | None:
         """Return the idempotency key that ``key=`` selects; ``None`` without it.
@@ -111,13 +124,16 @@ class Source:
         if self.key is None:
             return None
         selected = self._selected("key", self.key, layers, part)
+        if selected is None:
+            message = f"key={self.key!r} of source.{self.kind} selects nothing"
+            raise IdempotencyKeyError(message)
         return join_key(*selected) if isinstance(selected, list) else check_key(selected)
 
     def compared_in(self, payload: Any) -> Any:
         """Return what of a payload must agree between duplicates."""
-        if not self.compared or not isinstance(payload, dict):
+        if self.payload is not None or not isinstance(payload, dict) or not {"bucket", "key"} <= payload.keys():
             return payload
-        return {name: payload.get(name) for name in self.compared}
+        return {name: payload.get(name) for name in self.compared} if self.compared else payload
 
     def _selected(self, option: str, expression: str, layers: Layers, part: Part) -> Any:
         return select(expression, layers.with_record(part.record), None, called=f"{option}= of source.{self.kind}")
@@ -130,7 +146,7 @@ def plain(*, key: str | None = None, payload: str | None = None) -> Source:
         >>> plain().takes_all
         True
     """
-    return Source("plain", _plain, key=key, payload=payload, takes_all=True)
+    return Source("plain", _plain, key=key, payload=payload, breadth=3, takes_all=True)
 
 
 def sns(*, raw: bool = False, key: str | None = None, payload: str | None = None) -> Source:
@@ -149,7 +165,9 @@ def sns(*, raw: bool = False, key: str | None = None, payload: str | None = None
         >>> sns(key="sns.MessageId").kind
         'sns'
     """
-    return Source("sns", _raw if raw else _sns, key=key, payload=payload, takes_all=raw, takes_text=raw)
+    return Source(
+        "sns", _raw if raw else _sns, key=key, payload=payload, breadth=3 if raw else 2, takes_all=raw, takes_text=raw
+    )
 
 
 def eventbridge(
@@ -175,7 +193,7 @@ def eventbridge(
     """
     given = (('event."detail-type"', detail_type), ("event.source", source))
     wanted = tuple((path, value) for path, value in given if value is not None)
-    return Source("eventbridge", _event, wanted, key=key, payload=payload)
+    return Source("eventbridge", _event, wanted, key=key, payload=payload, breadth=1)
 
 
 def scheduler(*, key: str | None = None, payload: str | None = None) -> Source:
@@ -240,6 +258,8 @@ def _schedule(layers: Layers) -> Sequence[Part] | None:
     event = layers.event
     if event is None or event["source"] not in ("aws.scheduler", "aws.events"):
         return None
+    if event["detail-type"] != "Scheduled Event":
+        return None
     arns, detail = event.get("resources"), event["detail"]
     arn = arns[0] if isinstance(arns, list) and arns else None
     # Scheduler writes the detail as text, a rule as an object.
@@ -247,11 +267,10 @@ def _schedule(layers: Layers) -> Sequence[Part] | None:
 
 
 def _records(layers: Layers) -> Sequence[Part] | None:
-    value = layers.message
-    found = value if isinstance(value, list) else [value]
-    if not isinstance(value, list) and not (isinstance(value, dict) and "eventID" in value and "eventSource" in value):
+    found = layers.message if isinstance(layers.message, list) else [layers.message]
+    if not found or not all(isinstance(one, dict) and "eventSource" in one for one in found):
         return None
-    return [Part(one, _identity(one.get("eventID") if isinstance(one, dict) else None), one) for one in found]
+    return [Part(one, _identity(one.get("eventID")), one) for one in found]
 
 
 def _s3(layers: Layers) -> Sequence[Part] | None:
@@ -261,7 +280,7 @@ def _s3(layers: Layers) -> Sequence[Part] | None:
         return [_s3_part(layers.event, object_in_event)] if layers.event["source"] == "aws.s3" else None
     value = layers.message
     found = value.get("Records") if isinstance(value, dict) else None
-    if not isinstance(found, list) or (found and not any(isinstance(one, dict) and "s3" in one for one in found)):
+    if not isinstance(found, list) or not any(isinstance(one, dict) and "s3" in one for one in found):
         return None
     return [_s3_part(one, object_in_record) for one in found]
 
@@ -275,7 +294,7 @@ def _s3_part(record: Any, read: Callable[[Mapping[str, Any]], S3Object]) -> Part
 
 
 def _identity(*parts: Any) -> tuple[str, ...] | None:
-    return parts if all(isinstance(part, str) and part.strip() for part in parts) else None
+    return parts if all(isinstance(part, str) and part for part in parts) else None
 
 
 def _decoded(text: str) -> Any:

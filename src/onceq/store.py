@@ -275,8 +275,8 @@ class Store(Table):
     def mark_stale(self, seen: Record, *, claimant: str, now_ms: int, error: str) -> Record | Refused[Record]:
         """Mark a job whose claimant is gone as failed, so that it shows; the next delivery takes it over all the same.
 
-        Precondition: ``UNCHANGED`` as seen. The sweep gives a token of its own. A refusal means that the record moved
-        on.
+        Not for what may start only once, which the sweep holds. Precondition: ``UNCHANGED`` as seen. The sweep gives a
+        token of its own. A refusal means that the record moved on.
         """
         changes = {"claimant": claimant, "not_before": now_ms, "error": error, "went_stale": 1}
         return self._end(seen, status=Status.FAILED, **changes)

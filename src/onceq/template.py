@@ -30,9 +30,13 @@ def load_template(path: str | Path) -> Template:
         The template, its tags (``!Ref``, ``!GetAtt``, ``!Sub``, ...) written out as CloudFormation's long forms.
 
     Raises:
-        ConfigurationError: If it cannot be read, or is not a template.
+        ConfigurationError: If it cannot be read, or is not a template; or if there is no PyYAML.
     """
-    import yaml  # noqa: PLC0415 - the functions' artefact has no PyYAML
+    try:
+        import yaml  # noqa: PLC0415 - the functions' artefact has no PyYAML
+    except ModuleNotFoundError as error:
+        message = f"{path} cannot be read without PyYAML: are the local requirements installed (onceq's extra [local])?"
+        raise ConfigurationError(message) from error
 
     class Loader(yaml.SafeLoader):
         """Knows CloudFormation's tags."""

@@ -67,8 +67,9 @@ class Wiring:
         overrides = [f"{name}={_quoted(_seen_from_bridge(value))}" for name, value in self.parameters.items()]
         shell = {name: AWS_VARIABLES[name] for name in CREDENTIALS} | {"AWS_ENDPOINT_URL_STS": self.endpoint}
         return [
-            [f"{name}={value}" for name, value in shell.items()],
-            [str(SAM) if SAM.exists() else "sam", "local", "invoke", function, "-e", event, "--region", REGION],
+            *([f"{name}={value}"] for name, value in shell.items()),
+            [_sam(), "local", "invoke", function],
+            ["-e", event, "--region", REGION],
             [*(["--add-host", f"{BRIDGE_HOST}:{bridge}"] if bridge else []), "--env-vars", str(SAM_FILE)],
             *([each] for each in (["--parameter-overrides", *overrides] if overrides else [])),
         ]
@@ -134,25 +135,20 @@ class LocalServices:
 
     def banner(self, version: str) -> str:
         """Return what a person needs to know at the start: above all, what to type."""
-        shown, resources = shown_command(), self.services.resources
+        shown = shown_command()
         event = str(EVENT) if EVENT.exists() else "EVENT.json"
-        rows = [("endpoint", f"{self.services.endpoint}  (locked moto; all of it is gone when this ends)")]
-        rows += [(f"queue {name}", url) for name, url in resources.queues.items()]
-        rows += [("tables", ", ".join(resources.tables))]
-        rows += [("variables", f"{SAM_FILE}  (for SAM; {STATE_FILE} is for other tools)")]
+        rows = [*self.services.places(), ("variables", f"{SAM_FILE}  (for SAM)")]
+        rows += [("environment", f"{STATE_FILE}  (for other tools)")]
         lines = [f"onceq {version}", *columns(rows), ""]
-        lines += [
-            "Nothing consumes here. After `sam build`, from another terminal in this folder, with Docker Desktop:",
-            "",
-        ]
+        lines += ["Nothing consumes here. From another terminal in this folder:", ""]
+        lines += ["1. Build, and again after changing code:", "", f"  {build_words()}", ""]
+        lines += ["2. Invoke a function. With Docker Desktop:", ""]
         lines += [*_shell_lines(self.wiring.command(self.function, event)), ""]
-        lines += [
-            f"On Linux, where {self.bridge} is this machine on the containers' bridge (--bridge says otherwise):",
-            "",
-        ]
+        lines += [f"   On Linux, where {self.bridge} is this machine on the containers' bridge"]
+        lines += ["   (--bridge says otherwise):", ""]
         lines += [f"  {shlex.join(words)} &" for words in self.wiring.forwards(self.bridge)]
         lines += [*_shell_lines(self.wiring.command(self.function, event, bridge=self.bridge)), ""]
-        lines += ["sam ends with 0 even if the function failed. What became of it:", ""]
+        lines += ["3. See what became of it, since sam ends with 0 even if the function failed:", ""]
         lines += [f"  {shown} {words}" for words in ("records", "show JOB_TYPE KEY", "outbox", "dlq")]
         return "\n".join([*lines, "", "Ctrl-C stops.", ""])
 
@@ -212,6 +208,21 @@ def _sam_file(variables: Mapping[str, object]) -> Iterator[None]:
         yield
     finally:
         SAM_FILE.unlink(missing_ok=True)
+
+
+def build_words() -> str:
+    """Return how the functions are built in this folder."""
+    return "make build" if "\nbuild:" in _makefile() else f"{_sam()} build"
+
+
+def _sam() -> str:
+    # `make build` makes it, so it need not be there yet.
+    return str(SAM) if SAM.exists() or str(SAM) in _makefile() else "sam"
+
+
+def _makefile() -> str:
+    path = Path("Makefile")
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def _shell_lines(command: list[list[str]]) -> list[str]:

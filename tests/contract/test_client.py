@@ -156,6 +156,16 @@ def test_retries_are_bounded_and_back_off_with_a_cap(clock: FrozenClock) -> None
     assert clock.slept == [0.05, 0.1, 0.2, 0.4]
 
 
+@pytest.mark.parametrize("mode", ["legacy", "standard", "adaptive"])
+def test_botocore_holds_no_request_back(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The adaptive mode waits before it sends, past any deadline: the environment does not choose it for us."""
+    monkeypatch.setenv("AWS_RETRY_MODE", mode)
+
+    client = make_client("dynamodb", 1)
+
+    assert client.meta.config.retries["mode"] == "standard"
+
+
 @pytest.mark.parametrize(("left_ms", "calls"), [(0, 1), (50, 1), (51, 2), (149, 2), (151, 3), (60_000, 5)])
 def test_no_retry_starts_when_its_pause_would_outlast_the_deadline(
     left_ms: int, calls: int, clock: FrozenClock

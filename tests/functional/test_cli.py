@@ -115,7 +115,7 @@ def test_dev_enqueue_show_records_and_dlq_work_together(project: Project) -> Non
             r"^\d\d:\d\d:\d\d w[12] +job\.completed +mark from-payload +attempt 1, \d\.\d\d s$", text, re.MULTILINE
         )
         assert re.search(r"^\d\d:\d\d:\d\d w[12] +log +mark from-payload +marked$", text, re.MULTILINE)
-        assert "Traceback" not in text
+        assert ("Traceback" in text, text.splitlines()[-1]) == (False, "stopped: the local queues and tables are gone")
     finally:
         dev.kill()
         dev.wait()
@@ -130,7 +130,7 @@ def test_dev_outbox_recovery_locks_and_resolve_work_together(project: Project) -
         wait_until(lambda: "Ctrl-C stops." in output(project), "dev is up")
         state = json.loads((project.folder / ".onceq" / "dev.json").read_text(encoding="utf-8"))
         assert state["environments"]["recovery"]["ONCEQ_RECOVERY_RATE"] == "9"
-        assert re.search(r"^  workers +w1$", output(project), re.MULTILINE)
+        assert re.search(r"^  workers +w1  \(queue default: JobsQueue\)$", output(project), re.MULTILINE)
         assert re.search(r"^  relay +r1  \(every 0\.2 s\)$", output(project), re.MULTILINE)
         assert re.search(
             r"^Schedules do not run here\. By hand:\n  RecoveryFunction +\S+ -m onceq recovery\n"
@@ -249,6 +249,7 @@ def test_the_repositorys_own_event_can_be_invoked() -> None:
         (["enqueue", "mark", "--payload", "{}"], "start `make dev` (or `python -m onceq dev`)"),
         (["show", "mark", "k"], "no session runs in this folder"),
         (["records"], "no session runs in this folder"),
+        (["send", "--body", "x"], "no session runs in this folder"),
         (["dlq"], "no session runs in this folder"),
         (["outbox"], "no session runs in this folder"),
         (["locks"], "no session runs in this folder"),
@@ -263,6 +264,7 @@ def test_the_repositorys_own_event_can_be_invoked() -> None:
         (["invoke", "payload.json"], "payload.json is no SQS event: it has no list Records"),
         (["invoke", "event.json", "--parameter", "Nope"], "give NAME=VALUE"),
         (["invoke", "event.json", "--parameter", "BatchSise=1"], "Did you mean 'BatchSize'"),
+        (["invoke", "event.json", "--parameter", "LedgerQueue=yes"], "LedgerQueue='yes': give one of false, true"),
         (["invoke", "event.json", "--env-vars", "event.json"], "'Records' is no function of the template"),
         (["invoke", "event.json", "--template", "nowhere.yaml"], "nowhere.yaml cannot be read"),
         (["dev", "--env-vars", "missing.json"], "there is no file missing.json"),
@@ -346,21 +348,22 @@ def test_a_claim_is_shown_as_stale_when_lease_and_skew_have_passed() -> None:
     assert shown[0]["lease_expires_at"] == "1970-01-01T00:00:01+00:00"
 
 
-FITS = "FunctionTimeout=3"
-TOO_SHORT = "mark: max_duration=1 and Reserve 1 do not fit into FunctionTimeout 2: lower max_duration or raise "
+FITS = "FunctionTimeout=7"
+TOO_SHORT = "mark: max_duration=1 and Reserve 5 do not fit into FunctionTimeout 6: lower max_duration or raise "
 
 
-@pytest.mark.parametrize("parameter", ["FunctionTimeout=2", FITS])
+@pytest.mark.parametrize("parameter", ["FunctionTimeout=6", FITS])
 def test_a_job_type_that_does_not_fit_into_the_function_is_said(project: Project, parameter: str) -> None:
     """What runs here and would be kept on Lambda is said before it is deployed: once, by invoke."""
-    done = project.run("invoke", write_event(project, event_of({})), "--parameter", parameter)
+    words = ("--parameter", "Reserve=5", "--parameter", parameter)
+    done = project.run("invoke", write_event(project, event_of({})), *words)
     assert done.returncode == 0
     assert done.stderr.count(TOO_SHORT) == (parameter != FITS)
 
 
 def test_dev_says_what_does_not_fit_and_when_to_restart(project: Project) -> None:
     """The warning stands below the banner; an unknown job type is met with the hint that the code may be newer."""
-    dev = project.start("dev", "--workers", "1", "--parameter", "FunctionTimeout=2")
+    dev = project.start("dev", "--workers", "1", "--parameter", "FunctionTimeout=6", "--parameter", "Reserve=5")
     try:
         wait_until(lambda: TOO_SHORT in output(project), "the warning is there")
         assert "Restart after changing code." in output(project)
@@ -438,7 +441,7 @@ def test_invoke_hints_at_what_an_event_needs(project: Project) -> None:
     bare = event_of({})
     bare["Records"][0]["body"] = "{}"
     hints = [project.run("invoke", write_event(project, event)).stderr for event in (foreign, unknown, bare)]
-    assert "is not in ONCEQ_QUEUES (to take the records as from a queue of the template: --queue NAME)" in hints[0]
+    assert "is not in ONCEQ_QUEUES (to take the records as from a queue of the template: --queue NAME;" in hints[0]
     assert "no job type is named 'nobodys' (is it in App([…])?)" in hints[1]
     assert hints[2].count("(to serve such bodies: App([…], default=a_job_type))") == 1
 

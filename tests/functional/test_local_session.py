@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kit.project import TEMPLATE
-from onceq.dev import session, shell_environment
+from onceq.dev import merged_queues, session, shell_environment
 from onceq.errors import ConfigurationError
+from onceq.mappings import Source
+from onceq.settings import QueueSettings, Settings
 from onceq.statefile import PLACES, STATE_FILE, connect, running_state, state_file
 
 if TYPE_CHECKING:
@@ -111,7 +113,9 @@ def test_a_relay_stands_beside_the_workers(folder: Path) -> None:
     assert relay.environment["AWS_ENDPOINT_URL"] == state["endpoint"]
     assert set(state["environments"]) == {"relay", "recovery"}
     assert state["environments"]["recovery"]["ONCEQ_RECOVERY_RATE"] == "50"
-    assert json.loads(relay.environment["ONCEQ_QUEUES"]) == {"default": {"url": found.resources.queue_url("JobsQueue")}}
+    assert json.loads(relay.environment["ONCEQ_QUEUES"]) == {
+        "default": {"url": f"{state['endpoint']}/123456789012/JobsQueue"}
+    }
 
 
 WITHOUT = """
@@ -147,6 +151,52 @@ def test_a_template_without_relay_and_schedules_is_run_without_them() -> None:
     assert "outbox" not in banner
     assert "Schedules" not in banner
     assert "Restart after changing code." in banner
+
+
+def test_a_session_knows_the_queues_of_all_its_functions() -> None:
+    """A dead letter of the second queue is seen, and a job sent there; the banner says who serves what."""
+    Path("template.yaml").write_text(TEMPLATE.read_text(encoding="utf-8"), encoding="utf-8")
+    given = {"LedgerQueue": "true", "PayloadBucketEnabled": "true"}
+    with session(Path("template.yaml"), app="app:app", workers=2, say=print, parameters=given) as found:
+        state = running_state()
+    assert state is not None
+
+    at = f"{state['endpoint']}/123456789012"
+    assert json.loads(state["environment"]["ONCEQ_QUEUES"]) == {
+        name: {"url": f"{at}/{queue}", "arn": f"arn:aws:sqs:us-east-1:123456789012:{queue}", "dlq_url": f"{at}/{dead}"}
+        for name, queue, dead in (
+            ("default", "JobsQueue", "DeadLetterQueue"),
+            ("ledger", "LedgerJobsQueue.fifo", "LedgerDeadLetterQueue.fifo"),
+        )
+    }
+    lines = [line.split(maxsplit=1) for line in found.banner("0").splitlines() if line.startswith("  ")]
+    assert [value for name, value in lines if name == "workers"] == [
+        "w1, w2  (queue default: JobsQueue)",
+        "w3, w4  (queue ledger: LedgerJobsQueue)",
+    ]
+    assert [child.command[5] for child in found.children[:4]] == ["default", "default", "ledger", "ledger"]
+    assert ["tables", "ClaimsTable, OutboxTable, StockTable, LedgerTable"] in lines
+    assert ["buckets", "payloadbucket"] in lines
+
+
+def mapped(function: str, **queues: tuple[str, str]) -> tuple[Source, Settings]:
+    """Return a function that consumes the first of its queues; each has a URL and, if it is consumed, an ARN."""
+    made = {name: QueueSettings(name, url, arn, f"{url}-dead" if arn else "") for name, (url, arn) in queues.items()}
+    first = next(iter(made.values()))
+    return Source(function, first.arn, 10, 30, "Timeout"), Settings(queues=made)
+
+
+def test_queues_are_merged_as_their_own_consumers_name_them() -> None:
+    """What another function only sends to is consumed all the same; one queue has one name, and one name one queue."""
+    pays = mapped("Pays", default=("u1", "a1"), ledger=("u2", ""))
+    books = mapped("Books", default=("u2", "a2"), payments=("u1", ""), mail=("u3", ""))
+
+    assert merged_queues([pays, books], [Settings(queues={"report": QueueSettings("report", "u4")})]) == {
+        "default": {"url": "u1", "arn": "a1", "dlq_url": "u1-dead"},
+        "Books.default": {"url": "u2", "arn": "a2", "dlq_url": "u2-dead"},
+        "mail": {"url": "u3"},
+        "report": {"url": "u4"},
+    }
 
 
 def test_a_relay_without_an_outbox_table_is_said_before_anything_starts() -> None:

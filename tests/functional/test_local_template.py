@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,71 @@ def test_an_unknown_parameter_is_an_error_with_a_suggestion(tmp_path: Path) -> N
     """A mistyped parameter must not be passed over."""
     with pytest.raises(ConfigurationError, match=r"no parameter 'Wrod'\. Did you mean 'Word'"):
         Resolver(written(tmp_path, HEAD + "1"), {"Wrod": "x"})
+
+
+CONSTRAINED = """
+Parameters:
+  Choice: {Type: String, Default: other, AllowedValues: ["false", "true"]}
+  Flag: {Type: String, AllowedValues: [false, true]}
+  Days: {Type: Number, AllowedValues: [1, 3]}
+  Count: {Type: Number, MinValue: 1, MaxValue: 10}
+  Least: {Type: Number, MinValue: 0.5}
+  Any: {Type: Number}
+  Short: {Type: String, MinLength: 2, MaxLength: 3}
+  Shaped: {Type: String, AllowedPattern: "[a-z]+"}
+  Several: {Type: CommaDelimitedList, AllowedValues: [a, b]}
+  Numbers: {Type: List<Number>, MaxValue: 5}
+Resources: {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("Choice", "yes", "one of false, true"),
+        ("Flag", "True", "one of false, true"),
+        ("Days", 2, "one of 1, 3"),
+        ("Count", "11", "a number from 1 to 10"),
+        ("Count", 0, "a number from 1 to 10"),
+        ("Count", "many", "a number"),
+        ("Least", "0.4", "a number from 0.5"),
+        ("Any", "nan", "a number"),
+        ("Short", "a", "a length from 2 to 3"),
+        ("Short", "abcd", "a length from 2 to 3"),
+        ("Shaped", "a1", r"what the pattern \[a-z\]\+ takes"),
+        ("Several", "a,c", "one of a, b"),
+        ("Several", ["c"], "one of a, b"),
+        ("Numbers", "1,6", "a number to 5"),
+    ],
+)
+def test_a_parameter_that_cloudformation_would_refuse_is_refused(
+    tmp_path: Path, name: str, value: object, wanted: str
+) -> None:
+    """A local run with a value that no stack takes would show what never is."""
+    with pytest.raises(ConfigurationError, match=rf"parameter {name}=.*: give {wanted}$"):
+        Resolver(written(tmp_path, CONSTRAINED), {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("Choice", "true"), ("Flag", True), ("Days", "3"), ("Days", 1), ("Count", "10"), ("Count", 1)),
+        *(("Least", 7), ("Any", "-1.5"), ("Short", "ab"), ("Shaped", "abc"), ("Several", "a,b"), ("Numbers", "1,5")),
+    ],
+)
+def test_a_parameter_within_its_limits_is_taken(tmp_path: Path, name: str, value: object) -> None:
+    """The limits themselves are within, and a value counts as its text: a number, a text and a boolean."""
+    assert Resolver(written(tmp_path, CONSTRAINED), {name: value}).resolve({"Ref": name}, "Value") in (
+        value,
+        str(value).split(","),
+    )
+
+
+def test_a_template_cannot_be_read_without_pyyaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wheel alone has none: that is said, and what to install, in the place of a traceback."""
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(ConfigurationError, match=r"without PyYAML: are the local .* \(onceq's extra \[local\]\)\?"):
+        written(tmp_path, "Resources: {}")
 
 
 @pytest.mark.parametrize("text", ["[1", "just words", "Resources: []"])

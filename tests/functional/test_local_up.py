@@ -20,7 +20,7 @@ from kit.up import Up
 from onceq.errors import ConfigurationError
 from onceq.intrinsics import PSEUDO_PARAMETERS
 from onceq.template import load_template
-from onceq.up import Wiring, wiring_of
+from onceq.up import Wiring, build_words, wiring_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,6 +192,31 @@ def wiring(tmp_path: Path, text: str, environment: dict[str, str], **given: obje
     path = tmp_path / "template.yaml"
     path.write_text(text, encoding="utf-8")
     return wiring_of("http://127.0.0.1:5", load_template(path), lambda _function: environment, given)
+
+
+def test_the_steps_are_numbered_and_name_what_there_is(up: Up) -> None:
+    """A project without our Makefile builds with the sam on PATH; no line is longer than a terminal is wide."""
+    lines = up.output().splitlines()
+
+    assert [line[0] for line in lines if re.match(r"\d\. ", line)] == ["1", "2", "3"]
+    assert "  sam build" in lines
+    assert "  sam local invoke ConsumerFunction \\" in lines
+    assert max(map(len, lines)) < 80
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_the_sam_of_make_build_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, made: bool) -> None:
+    """Before `make build` has made it too: the words stand for what is there afterwards."""
+    monkeypatch.chdir(tmp_path)
+    if made:
+        (tmp_path / ".venv-sam" / "bin").mkdir(parents=True)
+        (tmp_path / ".venv-sam" / "bin" / "sam").touch()
+    else:
+        (tmp_path / "Makefile").write_text("SAM := .venv-sam/bin/sam\nbuild:\n\t$(SAM) build\n", encoding="utf-8")
+    words = Wiring("http://127.0.0.1:5", {}, {}).command("One", "e.json")
+
+    assert [".venv-sam/bin/sam", "local", "invoke", "One"] in words
+    assert build_words() == (".venv-sam/bin/sam build" if made else "make build")
 
 
 def test_a_function_that_sam_could_not_lead_here_is_refused(tmp_path: Path) -> None:

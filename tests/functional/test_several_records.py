@@ -7,18 +7,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
 
 from kit import foreign
 from kit.bench import put
 from kit.clock import FakeLambdaContext
-from kit.faults import faulty_sqs
+from kit.faults import ENDPOINT, faulty_dynamodb, faulty_sqs
 from kit.world import event_of, kept
 from onceq import Backoff, Context, Reject, Snooze, job, source
 from onceq.record import Status
 from onceq.runtime import Runtime
 
 if TYPE_CHECKING:
-    from kit.faults import Call
+    from kit.faults import Call, FaultyClient
     from kit.world import World
 
 KEYS = ("a.jpg", "b.jpg", "c.jpg")
@@ -119,17 +120,110 @@ def test_a_rejected_record_is_copied_once_when_the_message_ends(world: World) ->
     assert gallery.ran.count("a.jpg") == 1
 
 
-def test_the_message_is_visible_when_the_first_of_its_records_is(world: World) -> None:
-    """One change of visibility for a message: the soonest."""
+ENDS: dict[str, tuple[dict[str, list[Exception]], int | None]] = {
+    "the last of two": ({"a.jpg": [Snooze(300)], "b.jpg": [Snooze(30)]}, 300),
+    "a rejected one beside it": ({"a.jpg": [Reject("bad")], "b.jpg": [Snooze(30)]}, 30),
+}
+
+
+def visibility(gallery: Gallery, sqs: FaultyClient, message: dict[str, Any]) -> list[int]:
+    """Consume a message, and return what its visibility is changed to."""
+    gallery.consume(message)
+    calls = [call for call in sqs.calls if call.method == "change_message_visibility_batch"]
+    return [entry["VisibilityTimeout"] for call in calls for entry in call.request["Entries"]]
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_the_message_is_visible_when_the_last_of_its_records_is(world: World, name: str) -> None:
+    """G4: back for each of them, it would use up the receives that SQS grants a message."""
     runtime = Runtime(world.settings, clock=world.clock, tokens=world.tokens)
     sqs = faulty_sqs(runtime)
     gallery = Gallery(world, runtime)
-    gallery.ends = {"a.jpg": [Snooze(300)], "b.jpg": [Snooze(30)]}
+    gallery.ends, expected = dict(ENDS[name][0]), ENDS[name][1]
 
-    gallery.consume(gallery.message(*KEYS))
+    assert visibility(gallery, sqs, gallery.message(*KEYS)) == [expected]
 
-    [call] = [call for call in sqs.calls if call.method == "change_message_visibility_batch"]
-    assert [entry["VisibilityTimeout"] for entry in call.request["Entries"]] == [30]
+
+@pytest.mark.parametrize("queue", ["JobsQueue", "Ordered.fifo"])
+def test_a_record_behind_a_failed_one_of_its_message_does_not_bring_it_back_at_once(world: World, queue: str) -> None:
+    """G4: its lane has stopped, and without the back-off of what stopped it the message would be received 100 times."""
+    runtime = Runtime(world.settings, clock=world.clock, tokens=world.tokens)
+    sqs = faulty_sqs(runtime)
+    gallery = Gallery(world, runtime, queue="ordered" if queue.endswith(".fifo") else "default")
+    gallery.ends = {"a.jpg": [Snooze(60)]}
+    keys = ("a.jpg", "b.jpg") if queue.endswith(".fifo") else ("a.jpg", "a.jpg")
+
+    assert visibility(gallery, sqs, gallery.message(*keys, queue=queue, group="g")) == [60]
+
+
+def test_a_fault_leaves_the_queue_s_own_visibility(world: World) -> None:
+    """Whatever the neighbours of the same message ask for."""
+    runtime = Runtime(world.settings, clock=world.clock, tokens=world.tokens)
+    sqs = faulty_sqs(runtime)
+    dynamodb = faulty_dynamodb(runtime)
+    gallery = Gallery(world, runtime)
+    gallery.ends = {"a.jpg": [Snooze(30)]}
+
+    def meet(call: Call) -> Any:
+        if "b.jpg" in call.request["Item"]["pk"]["S"]:
+            raise ReadTimeoutError(endpoint_url=ENDPOINT)
+        return dynamodb.forward(call)
+
+    dynamodb.plan("claim", meet, times=100)
+    assert visibility(gallery, sqs, gallery.message("a.jpg", "b.jpg")) == []
+    assert gallery.ran == ["a.jpg"]
+
+
+def test_many_failing_records_end_within_the_receives_of_a_message(world: World) -> None:
+    """G4: each runs its attempts, and the message comes back about as often as one of them."""
+    gallery = Gallery(world, max_attempts=5)
+    keys = [f"{number}.jpg" for number in range(50)]
+    gallery.ends = {key: [RuntimeError("boom") for _ in range(5)] for key in keys}
+    message, receives = gallery.message(*keys), 0
+
+    while gallery.consume(message):
+        receives += 1
+        world.clock.advance(61)
+    assert receives < 10
+    assert len(gallery.ran) == 250
+    assert len(world.dead_letters()) == 50
+
+
+def test_two_records_of_one_key_and_other_payloads_are_not_one_job(world: World) -> None:
+    """G4: the second would be taken for a replay of the first, and nobody would see it."""
+    ran: list[Any] = []
+
+    @job("index", source=source.records(key="record.id", payload="record"))
+    def index(payload: dict[str, Any]) -> None:
+        ran.append(payload["n"])
+
+    app = world.app(index)
+    body = json.dumps([{"eventSource": "aws:x", "id": "o-1", "n": number} for number in (1, 1, 2)])
+
+    assert kept(app.consumer(event_of(world.raw(body)), FakeLambdaContext())) == []
+    assert ran == [1]
+    [copy] = world.dead_letters()
+    assert "two records of the message have the key 'o-1'" in copy["note"]["reason"]
+
+
+def test_a_key_function_that_exits_is_that_record_s_fault(world: World) -> None:
+    """G5: the others of its message run."""
+    ran: list[str] = []
+
+    def key_of(stored: source.S3Object) -> str:
+        if stored.key == "b.jpg":
+            raise SystemExit
+        return stored.key
+
+    @job("thumbnail", source=source.s3(), key=key_of)
+    def thumbnail(stored: source.S3Object) -> None:
+        ran.append(stored.key)
+
+    body = json.dumps({"Records": [foreign.s3_record(key) for key in KEYS]})
+    assert kept(world.app(thumbnail).consumer(event_of(world.raw(body)), FakeLambdaContext())) == []
+    assert sorted(ran) == ["a.jpg", "c.jpg"]
+    [copy] = world.dead_letters()
+    assert "reading the record raised SystemExit" in copy["note"]["reason"]
 
 
 def test_a_broken_record_is_refused_and_the_others_go_on(world: World) -> None:
@@ -141,7 +235,7 @@ def test_a_broken_record_is_refused_and_the_others_go_on(world: World) -> None:
     assert sorted(gallery.ran) == ["a.jpg", "b.jpg"]
     [copy] = world.dead_letters()
     assert copy["Body"] == body
-    assert copy["note"]["reason"] == "2 of 4 records are broken, the first: the S3 record has no bucket"
+    assert copy["note"]["reason"] == "2 of 4 records are broken, the first: the S3 record has no s3.bucket"
     assert gallery.consume(world.raw(body)) == []
     assert len(gallery.ran) == 2
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,8 +24,18 @@ if TYPE_CHECKING:
 ORDER = {"order": "o-1", "amount": 5}
 RECORD, OTHER = foreign.s3_record(), foreign.s3_record("other.jpg", sequencer="0055AED7")
 OBJECT = source.S3Object(
-    "photos", "a cat+1.jpg", "ObjectCreated:Put", "2026-11-30T12:00:00.123Z", "0055AED6", 1024, "d41d8cd9", "v1"
+    "photos",
+    "a cat+1.jpg",
+    "ObjectCreated:Put",
+    "2026-11-30T12:00:00.123Z",
+    "0055AED6",
+    1024,
+    "d41d8cd9",
+    "v1",
+    "C3D13FE58DE4C810",
 )
+TAGGED = foreign.s3_record() | {"eventName": "s3:ObjectTagging:Put"}
+del TAGGED["s3"]["object"]["sequencer"]
 
 
 class Desk:
@@ -73,7 +83,7 @@ FOUND: dict[str, tuple[Source, Any, Any, str]] = {
     ),
     "SNS raw": (source.sns(raw=True, key="message.order"), ORDER, ORDER, "o-1"),
     "SNS raw, a text": (source.sns(raw=True, key="message"), "charge order 3", "charge order 3", "charge order 3"),
-    "SNS raw, but wrapped": (source.sns(raw=True), foreign.notification(ORDER), ORDER, "sns-1"),
+    "SNS raw, but wrapped": (source.sns(raw=True, key="sns.MessageId"), foreign.notification(ORDER), ORDER, "sns-1"),
     "SNS of a FIFO topic": (
         source.sns(),
         foreign.notification(ORDER, UnsubscribeURL=..., Signature=..., SigningCertURL=..., SequenceNumber="1"),
@@ -178,19 +188,44 @@ STRANGE: dict[str, tuple[Source, Any, str]] = {
     "S3, an event of another service": (source.s3(), foreign.event(1), "of no source"),
     "S3, records of another service": (source.s3(), {"Records": [{"eventSource": "aws:ses"}]}, "of no source"),
     "S3, records that are no list": (source.s3(), {"Records": 5}, "of no source"),
-    "S3, an event without object": (source.s3(), foreign.s3_event(object=5), "the S3 record has no object"),
-    "S3, a record without key": (source.s3(), {"Records": [foreign.s3_record("")]}, "the S3 record has no key"),
+    "S3, an event without object": (source.s3(), foreign.s3_event(object=5), "the S3 record has no detail.object"),
+    "S3, a record without key": (
+        source.s3(),
+        {"Records": [foreign.s3_record("")]},
+        "the S3 record has no s3.object.key",
+    ),
     "S3, a key that is not UTF-8": (source.s3(), {"Records": [foreign.s3_record("%ff")]}, "is not UTF-8"),
-    "S3, a size that is a text": (source.s3(), {"Records": [foreign.s3_record(size="1")]}, "size is a str, not a int"),
+    "S3, a size that is a text": (
+        source.s3(),
+        {"Records": [foreign.s3_record(size="1")]},
+        "s3.object.size is a str, not a int",
+    ),
     "S3, a size that is a boolean": (source.s3(), {"Records": [foreign.s3_record(size=True)]}, "size is a bool"),
     "Scheduler, an event of another service": (source.scheduler(), foreign.event(1), "of no source"),
     "Scheduler, without schedule": (source.scheduler(), foreign.scheduled(resources=[]), "no idempotency key"),
     "Scheduler, without time": (source.scheduler(), foreign.scheduled(time=None), "no idempotency key"),
     "Pipes, no record": (source.records(), ORDER, "of no source"),
-    "Pipes, records without id": (source.records(), [5], "no idempotency key"),
+    "Pipes, no objects": (source.records(), [5], "of no source"),
+    "Pipes, an empty list": (source.records(), [], "of no source"),
+    "Pipes, records without id": (source.records(), [{"eventSource": "aws:kafka"}], "no idempotency key"),
+    "S3, no record": (source.s3(), {"Records": []}, "of no source"),
+    "Scheduler, another event of AWS": (
+        source.scheduler(),
+        foreign.scheduled(source="aws.events", **{"detail-type": "Rule Changed"}),
+        "of no source",
+    ),
+    "a payload that selects nothing": (
+        source.eventbridge(payload="event.detail.ordr"),
+        foreign.event(ORDER),
+        "payload='event.detail.ordr' of source.eventbridge selects nothing",
+    ),
     "SNS without id": (source.sns(), foreign.notification(ORDER, MessageId=...), "no idempotency key"),
-    "SNS with a blank id": (source.sns(), foreign.notification(ORDER, MessageId=" "), "no idempotency key"),
-    "a key that selects nothing": (source.sns(key="sns.Nothing"), foreign.notification(1), "key is missing"),
+    "SNS with a blank id": (source.sns(), foreign.notification(ORDER, MessageId=" "), "the idempotency key is blank"),
+    "a key that selects nothing": (
+        source.sns(key="sns.Nothing"),
+        foreign.notification(1),
+        "key='sns.Nothing' of source.sns selects nothing",
+    ),
     "a key that selects an object": (source.sns(key="sns"), foreign.notification(1), "key is a dict"),
     "a key whose function fails": (source.sns(key="abs(sns.MessageId)"), foreign.notification(1), "key= of source.sns"),
     "a payload whose function fails": (
@@ -198,10 +233,18 @@ STRANGE: dict[str, tuple[Source, Any, str]] = {
         foreign.notification(1),
         "payload= of source.sns",
     ),
-    "a plain body without key": (source.plain(), ORDER, "no idempotency key"),
-    "a raw body that is no JSON, without key": (source.sns(raw=True), "text", "no idempotency key"),
     "no text for a source of JSON": (source.plain(key="body"), "text", "not JSON"),
     "an empty body": (source.sns(raw=True, key="body"), "", "not JSON"),
+    "a broken envelope, where texts are taken": (
+        source.sns(raw=True, key="body"),
+        {"onceq": 1, "payload": {}},
+        "the envelope has no job_type",
+    ),
+    "JSON too deep, where texts are taken": (
+        source.sns(raw=True, key="body"),
+        "[" * 300 + "]" * 300,
+        "more than 200 levels",
+    ),
     "a subscription to confirm": (
         source.sns(),
         {"Type": "SubscriptionConfirmation", "SubscribeURL": "https://sns.eu-west-1.amazonaws.com/", "Message": "m"},
@@ -223,8 +266,9 @@ def test_what_a_source_does_not_take_is_refused_with_the_reason(world: World, na
     [refused] = desk.told("message.refused")
     assert says in refused.reason
     copies = world.dead_letters()
-    assert [copy["Body"] for copy in copies] == ([body if isinstance(body, str) else json.dumps(body)] if body else [])
-    assert len(held) == (0 if body else 1)
+    copied = [] if body == "" else [body if isinstance(body, str) else json.dumps(body)]
+    assert [copy["Body"] for copy in copies] == copied
+    assert len(held) == 1 - len(copied)
 
 
 def test_the_four_ways_of_an_s3_event_are_one_job(world: World) -> None:
@@ -242,12 +286,71 @@ def test_the_four_ways_of_an_s3_event_are_one_job(world: World) -> None:
     assert world.dead_letters() == []
 
 
-def test_another_change_under_the_same_key_is_key_reuse(world: World) -> None:
-    """The sequencer of one change with another size: somebody made it up."""
+def test_a_removal_that_one_way_tells_more_of_is_one_job(world: World) -> None:
+    """G3: EventBridge tells the entity tag of what was removed, the notification does not."""
+    desk = Desk(world, source.s3())
+    direct = foreign.s3_record() | {"eventName": "ObjectRemoved:Delete"}
+    del direct["s3"]["object"]["eTag"], direct["s3"]["object"]["size"]
+    told = foreign.s3_event(**{"deletion-type": "Permanently Deleted"}) | {"detail-type": "Object Deleted"}
+
+    assert desk.consume({"Records": [direct]}, told) == []
+    assert len(desk.got) == 1
+    assert world.dead_letters() == []
+
+
+def test_an_event_without_sequencer_is_named_by_its_request(world: World) -> None:
+    """G4: two changes of one object's tags in one second are two jobs; one that is told in two ways is one."""
+    desk = Desk(world, source.s3())
+    told = foreign.s3_event() | {"detail-type": "Object Tags Added"}
+    del told["detail"]["object"]["sequencer"]
+    other = json.loads(json.dumps(told))
+    other["detail"]["request-id"] = "another"
+
+    assert desk.consume({"Records": [TAGGED]}, told, other) == []
+    assert sorted(key for _, key in desk.got) == [
+        "photos:a cat+1.jpg:C3D13FE58DE4C810",
+        "photos:a cat+1.jpg:another",
+    ]
+
+
+@pytest.mark.parametrize("key", ["+", "%3Caws.scheduler.x%3E", "a%3Ab"])
+def test_any_object_key_can_be_a_job_s(world: World, key: str) -> None:
+    """S3 takes names that nobody would make a key of by hand."""
     desk = Desk(world, source.s3())
 
+    assert desk.consume({"Records": [foreign.s3_record(key)]}) == []
+    assert len(desk.got) == 1
+
+
+def test_another_object_under_the_same_key_is_key_reuse(world: World) -> None:
+    """Where the key names less than the change."""
+    desk = Desk(world, source.s3(key="record.s3.bucket.name"))
+
     desk.consume({"Records": [RECORD]})
-    desk.consume({"Records": [foreign.s3_record(size=7)]})
+    desk.consume({"Records": [OTHER]})
+
+    [copy] = world.dead_letters()
+    assert "key reuse" in copy["note"]["reason"]
+
+
+def test_a_selected_payload_is_compared_as_it_is(world: World) -> None:
+    """Two objects under one key are key reuse, whatever of them the job gets."""
+    payload = "{bucket: record.s3.bucket.name, key: 'any', object: record.s3.object}"
+    desk = Desk(world, source.s3(payload=payload, key="record.s3.bucket.name"))
+
+    desk.consume({"Records": [RECORD]})
+    desk.consume({"Records": [OTHER]})
+
+    [copy] = world.dead_letters()
+    assert "key reuse" in copy["note"]["reason"]
+
+
+def test_envelopes_for_a_job_that_takes_s3_are_compared_whole(world: World) -> None:
+    """What a producer of ours sends to it need not be an object of S3."""
+    desk = Desk(world, source.s3())
+
+    for number in (1, 2):
+        desk.consume(seal(job_type="take", idempotency_key="k", payload={"n": number}, created_at=""))
 
     [copy] = world.dead_letters()
     assert "key reuse" in copy["note"]["reason"]
@@ -278,14 +381,6 @@ def test_what_only_resembles_the_test_event_is_refused(world: World) -> None:
     assert len(world.dead_letters()) == 2
 
 
-def test_a_message_without_a_record_is_acknowledged_and_counted(world: World) -> None:
-    """There is nothing in it to do."""
-    desk = Desk(world, source.s3())
-
-    assert desk.consume({"Records": []}) == []
-    assert len(desk.told("message.without_work")) == 1
-
-
 @pytest.mark.parametrize(
     ("taken", "annotation", "body", "shown"),
     [
@@ -310,7 +405,7 @@ def test_the_payload_can_be_a_type(world: World, taken: Source, annotation: Any,
 
 
 def test_several_job_types_share_a_queue(world: World) -> None:
-    """Each takes what its source recognises, and the one that takes everything is asked last."""
+    """Each takes what its source recognises; the narrowest is asked first, whatever the App's order."""
     ran: list[str] = []
 
     def of(name: str, taken: Source) -> Any:
@@ -322,15 +417,17 @@ def test_several_job_types_share_a_queue(world: World) -> None:
 
     app = world.app(
         of("rest", source.plain()),
-        of("uploads", source.s3()),
-        of("orders", source.eventbridge(source="shop.orders")),
         of("mail", source.sns()),
+        of("events", source.eventbridge()),
+        of("orders", source.eventbridge(source="shop.orders")),
+        of("uploads", source.s3()),
     )
-    bodies = [json.dumps(ORDER), json.dumps(foreign.s3_event()), json.dumps(foreign.event(1)), foreign.notification(1)]
+    events = [foreign.s3_event(), foreign.event(1), foreign.event(1, source="shop.returns")]
+    bodies = [json.dumps(ORDER), *map(foreign.notification, events), foreign.notification(1)]
 
     for body in bodies:
         assert kept(app.consumer(event_of(world.raw(body)), FakeLambdaContext())) == []
-    assert ran == ["rest", "uploads", "orders", "mail"]
+    assert ran == ["rest", "uploads", "orders", "events", "mail"]
 
 
 def test_a_default_is_asked_after_the_sources(world: World) -> None:
@@ -367,7 +464,7 @@ def test_a_source_takes_the_messages_of_its_own_queue_alone(world: World) -> Non
     ("one", "other"),
     [
         (source.s3(), source.s3(key="record.s3.object.eTag")),
-        (source.plain(), source.sns(raw=True)),
+        (source.plain(key="body"), source.sns(raw=True, key="body")),
         (source.eventbridge(detail_type="a"), source.eventbridge(detail_type="a", key="event.id")),
     ],
     ids=["S3", "all", "one type"],
@@ -388,6 +485,16 @@ def test_what_is_no_source_is_refused_at_import(taken: Any) -> None:
         job("take", source=taken)(print)
 
 
+@pytest.mark.parametrize("taken", [source.plain(), source.sns(raw=True)], ids=lambda taken: taken.kind)
+def test_a_source_that_knows_no_key_needs_one_at_import(taken: Source) -> None:
+    """Every message would be refused; any other source knows what names its messages."""
+    with pytest.raises(ConfigurationError, match=r"take: source\.plain\(\) .* know no key: declare key="):
+        job("take", source=taken)(print)
+    job("take", source=taken, key="order")(lambda payload: None)
+    job("take", source=replace(taken, key="body.order"))(lambda payload: None)
+    job("take", source=source.sns())(lambda payload: None)
+
+
 @pytest.mark.parametrize("expression", ["[", 5, ""])
 def test_an_expression_that_is_none_is_refused_at_import(expression: Any) -> None:
     """For the key and for the payload."""
@@ -397,25 +504,50 @@ def test_an_expression_that_is_none_is_refused_at_import(expression: Any) -> Non
         source.s3(payload=expression)
 
 
-@pytest.mark.parametrize(
-    "wrap",
-    [foreign.notification, lambda body: json.dumps(foreign.event(json.loads(body)))],
-    ids=["SNS", "EventBridge"],
-)
+WRAPPINGS: dict[str, Callable[[str], str]] = {
+    "SNS": foreign.notification,
+    "EventBridge": lambda body: json.dumps(foreign.event(json.loads(body))),
+}
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
 @pytest.mark.parametrize(
     "taken",
     [None, source.sns(), source.eventbridge(), source.plain()],
     ids=lambda taken: taken.kind if taken else "none",
 )
-def test_an_envelope_inside_a_wrapping_is_opened(
-    world: World, wrap: Callable[[str], str], taken: Source | None
+def test_an_envelope_inside_a_wrapping_is_opened_where_the_app_says_so(
+    world: World, wrapping: str, taken: Source | None
 ) -> None:
-    """A producer of ours that publishes to a topic or a bus keeps its job type and its key, whoever takes the queue."""
+    """A producer of ours that publishes to a topic or a bus keeps its job type and its key."""
     desk = Desk(world, taken, key=lambda _: "never")
-    body = wrap(seal(job_type="take", idempotency_key="k-1", payload=ORDER, created_at=""))
+    desk.app = world.app(desk.job, hooks=[desk.events.append], wrapped_envelopes=True)
+    body = seal(job_type="take", idempotency_key="k-1", payload=ORDER, created_at="")
 
-    assert desk.consume(body, seal(job_type="take", idempotency_key="k-1", payload=ORDER, created_at="")) == []
+    assert desk.consume(WRAPPINGS[wrapping](body), body) == []
     assert desk.got == [(ORDER, "k-1")]
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_whoever_may_publish_starts_no_job_type_by_name(world: World, wrapping: str) -> None:
+    """Unless the App says so, an envelope inside a wrapping is somebody's payload."""
+    desk = Desk(world, None)
+    refund = seal(job_type="take", idempotency_key="k-1", payload=ORDER, created_at="")
+
+    desk.consume(WRAPPINGS[wrapping](refund))
+
+    assert desk.got == []
+    assert len(world.dead_letters()) == 1
+
+
+@pytest.mark.parametrize("fields", [{"onceq": "0.3"}, {"onceq": True}, {"onceq": 1}, {"onceq": 2, "job_type": 5}])
+def test_a_payload_with_a_field_of_that_name_is_no_envelope(world: World, fields: dict[str, Any]) -> None:
+    """Inside a wrapping only what is an envelope counts as one."""
+    desk = Desk(world, source.eventbridge())
+    desk.app = world.app(desk.job, hooks=[desk.events.append], wrapped_envelopes=True)
+
+    assert desk.consume(foreign.event(fields)) == []
+    assert desk.got == [(fields, "event-1")]
 
 
 def test_a_foreign_body_that_only_mentions_sns_stays_whole(world: World) -> None:
@@ -425,6 +557,15 @@ def test_a_foreign_body_that_only_mentions_sns_stays_whole(world: World) -> None
 
     assert desk.consume(body) == []
     assert desk.got == [(body, "Notification")]
+
+
+def test_a_default_that_would_never_run_is_refused(world: World) -> None:
+    """Beside a job type that takes every message of its queue."""
+    every = job("every", source=source.plain(), key=lambda _: "k")(lambda payload: None)
+    rest = job("rest", key=lambda _: "k")(lambda payload: None)
+
+    with pytest.raises(ConfigurationError, match="every takes every message of queue 'default': its default would"):
+        world.app(every, rest, default={"default": rest})
 
 
 def test_pipes_passes_the_records_bare(world: World) -> None:

@@ -114,7 +114,8 @@ class Application:
         self.runtime = runtime(settings, clock=self.clock, tokens=self.tokens)
         self.job_types = list(self._job_types())
         default = {"default": self._named("derived")}
-        self.app = App(self.job_types, default=default, runtime=self.runtime, hooks=[self._tell])
+        options: dict[str, Any] = {"runtime": self.runtime, "hooks": [self._tell], "wrapped_envelopes": True}
+        self.app = App(self.job_types, default=default, **options)
         self.serving = Serving(
             job_types={
                 **{name: Served(name) for name in (*EXAMPLES, *SOURCES, "sends", "async")},

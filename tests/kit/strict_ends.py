@@ -46,9 +46,13 @@ def acknowledged(seen: Seen) -> Iterator[str]:
     if seen.error is not None:
         bodies = Counter(body_of(record) for record in seen.records)
         nameless = [place for place, record in enumerate(seen.records) if id_of(record) is None]
-        # Of two records of one body it does not show which was copied; of an open one, whether it was.
+        # Of two records of one body it does not show which was copied; of an open one, whether it was; of one behind
+        # another of its lane, whether that stopped it.
         told = all(
-            seen.readings[one].fate is not Fate.OPEN and bodies[body_of(seen.records[one])] == 1 for one in nameless
+            seen.readings[one].fate is not Fate.OPEN
+            and bodies[body_of(seen.records[one])] == 1
+            and seen.lanes[one] not in seen.lanes[:one]
+            for one in nameless
         )
         if not unproved and told and seen.in_time:
             yield f"no record is without id and must be kept, and yet: {seen.error}"
@@ -159,17 +163,20 @@ def lanes(seen: Seen) -> Iterator[str]:
             continue
         lane = seen.lanes[position]
         if seen.is_kept(position):
-            if _is_still_to_run(seen, seen.readings[position]):
+            if _is_still_to_run(seen, record, seen.readings[position]):
                 stopped.setdefault(lane, position)
         elif lane in stopped:
             yield f"record {position} went ahead of record {stopped[lane]} of its lane: {str(record)[:200]}"
 
 
-def _is_still_to_run(seen: Seen, reading: Reading) -> bool:
+def _is_still_to_run(seen: Seen, record: Any, reading: Reading) -> bool:
     """Return whether a kept record is no refused one, nor of a job that has ended, whose copy SQS did not take."""
     if reading.identity is None:
         return reading.why == UNKNOWN_TYPE
-    return seen.by_identity.get(reading.identity, {}).get("status") in (None, "processing", "failed")
+    item = seen.by_identity.get(reading.identity, {})
+    if item.get("payload_fingerprint") == ANOTHER and item.get("message_id") != id_of(record):
+        return False
+    return item.get("status") in (None, "processing", "failed")
 
 
 def healthy(seen: Seen) -> Iterator[str]:

@@ -158,7 +158,8 @@ def read(record: object, serving: Serving) -> Reading:
         return Reading(Fate.UNSERVED, "its queue is not served")
     if not body:
         return Reading(Fate.UNSERVED, "there is no body to copy")
-    if _is_encoded(record) or any(name in body for name in POINTERS):
+    # Base64 never begins as JSON does, so what begins so is what it seems.
+    if (_is_encoded(record) and body.lstrip()[:1] not in ("{", "[")) or any(name in body for name in POINTERS):
         return Reading(Fate.OPEN, "its body is elsewhere, or compressed")
     try:
         value = strictly(body)
@@ -168,9 +169,10 @@ def read(record: object, serving: Serving) -> Reading:
     except Unreadable as error:
         return Reading(Fate.REFUSED, f"no JSON: {error}")
     inner = message["detail"] if _is_event(message) else message
-    for one in (value, inner):
-        if isinstance(one, dict) and "onceq" in one:
-            return _enveloped(one, serving)
+    if isinstance(value, dict) and "onceq" in value:
+        return _enveloped(value, serving)
+    if isinstance(inner, dict) and type(inner.get("onceq")) is int and isinstance(inner.get("job_type"), str):
+        return _enveloped(inner, serving)
     if isinstance(message, dict) and (message.get("Service"), message.get("Event")) == ("Amazon S3", "s3:TestEvent"):
         return Reading(Fate.NO_WORK, "S3's test event")
     if queue.foreign:
@@ -208,11 +210,7 @@ def _is_event(value: Any) -> bool:
 def _foreign(message: Any) -> Reading:
     """Return for how many jobs another service's message stands, if it is what its own documents describe."""
     several = message.get("Records") if isinstance(message, dict) else message
-    if not isinstance(several, list):
-        return Reading(Fate.OPEN, "another service's", parts=1)
-    if not several:
-        return Reading(Fate.NO_WORK, "it holds no record")
-    return Reading(Fate.OPEN, "another service's", parts=len(several))
+    return Reading(Fate.OPEN, "another service's", parts=max(1, len(several)) if isinstance(several, list) else 1)
 
 
 def _enveloped(envelope: Mapping[str, Any], serving: Serving) -> Reading:

@@ -45,7 +45,7 @@ LATER: dict[int, Row] = {
         "Acknowledged, counted and told; inside SNS, too",
         (
             sources.a_test_event_of_s3_is_acknowledged_and_counted,
-            sources.an_event_with_no_records_is_acknowledged_and_counted,
+            sources.what_only_resembles_it_is_not_acknowledged,
         ),
     ),
     35: Row(

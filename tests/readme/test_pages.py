@@ -69,7 +69,7 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", pages(with_python=True), ids=name_of)
 def test_the_python_of_a_page_runs(page: Path, world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Block after block in one namespace; only a block that says so finds queues and a table."""
+    """Block after block in one namespace; only a block that says so, or a test of `world`, finds queues and a table."""
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
@@ -87,7 +87,7 @@ def test_the_python_of_a_page_runs(page: Path, world: World, monkeypatch: pytest
         exec(compile("\n" * line + block["code"], str(page), "exec"), vars(module))  # noqa: S102 - our own page
     for name, value in list(vars(module).items()):
         if name.startswith("test_"):
-            value()
+            value(*[world] * value.__code__.co_argcount)
 
 
 def test_the_job_of_the_readme_runs_as_a_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,22 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION = "AWS::Serverless::Function"
+_SHIPPED = """
+JobsQueue DeadLetterQueue OnlyEncryptedConnections OnlyEncryptedConnectionsToDeadLetters
+LedgerJobsQueue LedgerDeadLetterQueue OnlyEncryptedConnectionsToLedger OnlyEncryptedConnectionsToLedgerDeadLetters
+PayloadBucket OnlyEncryptedConnectionsToPayloads ClaimsTable OutboxTable StockTable LedgerTable
+JobsPolicy LedgerPolicy VpcPolicy ConsumerRole LedgerRole RelayRole RecoveryRole
+ProducerPolicy OutboxProducerPolicy LookupPolicy LockPolicy ResolvePolicy
+ConsumerLogGroup ConsumerFunction LedgerLogGroup LedgerFunction RelayLogGroup RelayFunction
+RecoveryLogGroup RecoveryFunction NightlyReportSchedule NightlyReportRole
+DeadLetterQueueNotEmptyAlarm OldestMessageAlarm ConsumerErrorsAlarm ConsumerThrottlesAlarm
+NeedsAPersonFilter NeedsAPersonAlarm UncertainJobsFilter UncertainInRecoveryFilter UncertainJobsAlarm
+OutboxOverdueFilter OutboxOverdueAlarm RelayErrorsAlarm RelayNotRunningAlarm RecoveryErrorsAlarm
+StaleClaimsFilter StaleClaimsAlarm LedgerDeadLetterQueueNotEmptyAlarm LedgerOldestMessageAlarm LedgerErrorsAlarm
+LedgerNeedsAPersonFilter LedgerUncertainJobsFilter Dashboard
+"""
+# Every resource of the template as it is shipped, the examples' too. What is not here the user has added.
+SHIPPED = frozenset(_SHIPPED.split())
 
 
 class _Loader(yaml.SafeLoader):
@@ -72,16 +88,17 @@ class Stack:
     def parameters(self) -> dict[str, Any]:
         """Every parameter's value, numbers as numbers."""
         declared = self.template["Parameters"]
-        values = {name: self.given.get(name, declaration["Default"]) for name, declaration in declared.items()}
+        values = {name: self.given.get(name, declaration.get("Default", "")) for name, declaration in declared.items()}
         return {
-            name: int(value) if declared[name]["Type"] == "Number" else str(value) for name, value in values.items()
+            name: int(value) if declared[name]["Type"] == "Number" and value != "" else str(value)
+            for name, value in values.items()
         }
 
     def declared(self, logical_id: str) -> dict[str, Any]:
         """Return a resource's properties as the template has them, a function's with what all functions share."""
         resource = self.template["Resources"][logical_id]
         shared = self.template["Globals"]["Function"] if resource["Type"] == FUNCTION else {}
-        return _merged(shared, resource["Properties"])
+        return _merged(shared, resource.get("Properties", {}))
 
     def properties(self, logical_id: str) -> dict[str, Any]:
         """Return a resource's properties, parameters and conditions resolved."""
@@ -90,12 +107,20 @@ class Stack:
         return resolved
 
     def of_type(self, resource_type: str) -> dict[str, dict[str, Any]]:
-        """Return the resolved properties of every resource of one type that these parameters make."""
-        return {
-            logical_id: self.properties(logical_id)
-            for logical_id, resource in self.template["Resources"].items()
-            if resource["Type"] == resource_type and self.makes(logical_id)
-        }
+        """Return the resolved properties of every shipped resource of one type that these parameters make."""
+        return {name: self.properties(name) for name in self._made(resource_type) if name in SHIPPED}
+
+    def added(self, resource_type: str) -> dict[str, dict[str, Any]]:
+        """Return the resolved properties of every resource of one type that the user has added."""
+        return {name: self.properties(name) for name in self._made(resource_type) if name not in SHIPPED}
+
+    def _made(self, resource_type: str) -> list[str]:
+        resources = self.template["Resources"].items()
+        return [name for name, resource in resources if resource["Type"] == resource_type and self.makes(name)]
+
+    def has(self, logical_id: str) -> bool:
+        """Return whether the template has a resource, which the user may have deleted."""
+        return logical_id in self.template["Resources"]
 
     def makes(self, logical_id: str) -> bool:
         """Return whether these parameters make a resource."""

@@ -60,6 +60,9 @@ LEDGER_JOBS, LEDGER_DEAD, LEDGER, BUCKET = (
 )
 PAYLOADS = {"Fn::Sub": "${PayloadBucket.Arn}/*"}
 PENDING = {"Fn::Sub": "${OutboxTable.Arn}/index/pending"}
+# What the jobs themselves may do: the user adds statements and tables.
+JOBS_POLICIES = "JobsPolicy", "LedgerPolicy"
+OURS = {"JobsNeverDestroy", "JobsReadAndWriteTheirTables", "PostEntries"}
 
 
 @functools.cache
@@ -141,11 +144,23 @@ def _inline(stack: Stack, role: str) -> list[dict[str, Any]]:
 
 
 def _statements(stack: Stack) -> Iterator[dict[str, Any]]:
-    """Yield the statements of every role and of every policy that may be attached to one."""
+    """Yield the statements of every role and of every policy that may be attached to one, but not the user's own."""
     for role in stack.of_type("AWS::IAM::Role"):
         yield from _inline(stack, role)
-    for policy in stack.of_type("AWS::IAM::ManagedPolicy").values():
-        yield from policy["PolicyDocument"]["Statement"]
+    for name, policy in stack.of_type("AWS::IAM::ManagedPolicy").items():
+        for statement in policy["PolicyDocument"]["Statement"]:
+            if name not in JOBS_POLICIES or statement.get("Sid") in OURS:
+                yield statement
+
+
+def _by_sid(stack: Stack, policy: str) -> dict[str | None, dict[str, Any]]:
+    """Return the statements of a policy by their names."""
+    return {one.get("Sid"): one for one in stack.properties(policy)["PolicyDocument"]["Statement"]}
+
+
+def _table_arns(stack: Stack) -> dict[str, Any]:
+    """Return the ARN of each table that the user has added."""
+    return {name: {"Fn::GetAtt": [name, "Arn"]} for name in stack.added("AWS::DynamoDB::Table")}
 
 
 def _allowed(statements: Iterable[dict[str, Any]], resource: Any = None) -> set[str]:
@@ -285,25 +300,44 @@ def test_a_role_is_only_for_its_service(stack: Stack) -> None:
 
 def test_a_job_may_transact_on_its_own_tables(stack: Stack) -> None:
     """A transaction needs the action of each write in it, on the user's tables, in the user's own policy (G7)."""
-    never, tables = stack.properties("JobsPolicy")["PolicyDocument"]["Statement"]
+    statements = _by_sid(stack, "JobsPolicy")
+    never, tables = statements["JobsNeverDestroy"], statements["JobsReadAndWriteTheirTables"]
 
     assert tables["Effect"] == "Allow"
-    assert set(tables["Action"]) == {f"dynamodb:{action}" for action in WRITES.values()} | {"dynamodb:GetItem"}
-    assert tables["Resource"] == STOCK
+    assert set(tables["Action"]) >= {f"dynamodb:{action}" for action in WRITES.values()} | {"dynamodb:GetItem"}
+    assert all(stock in _listed(tables["Resource"]) for stock in ([STOCK] if stack.has("StockTable") else []))
     assert never["Effect"] == "Deny"
     assert not set(never["Action"]) & set(tables["Action"])
 
 
-def test_a_queue_of_its_own_has_permissions_of_its_own(stack: Stack) -> None:
-    """What the ledger's jobs may do no other job may, and the other way round."""
-    _, entries = stack.properties("LedgerPolicy")["PolicyDocument"]["Statement"]
-    own, others = (
-        [policy["Ref"] for policy in stack.properties(role)["ManagedPolicyArns"]]
-        for role in ("LedgerRole", "ConsumerRole")
+def test_a_table_of_the_user_is_one_that_jobs_may_use(stack: Stack) -> None:
+    """Locally nothing checks a statement: a table that no policy of the jobs names shows only on AWS."""
+    for name, table in _table_arns(stack).items():
+        allowing = [
+            policy
+            for policy in JOBS_POLICIES
+            if stack.makes(policy) and _allows(_by_sid(stack, policy).values(), name, table)
+        ]
+        assert allowing, f"{name}: add it to a statement of JobsPolicy that allows what your jobs do with it"
+
+
+def _allows(statements: Iterable[dict[str, Any]], name: str, table: Any) -> bool:
+    """Return whether one of the statements allows anything on a table, or on an index of it."""
+    wanted = (json.dumps(table), f"${{{name}.Arn}}")
+    return any(
+        one["Effect"] == "Allow" and any(text in json.dumps(_listed(one["Resource"])) for text in wanted)
+        for one in statements
     )
 
+
+def test_a_queue_of_its_own_has_permissions_of_its_own(stack: Stack) -> None:
+    """What the ledger's jobs may do no other job may, and the other way round."""
+    entries = _by_sid(stack, "LedgerPolicy")["PostEntries"]
+    own, others = (stack.properties(role)["ManagedPolicyArns"] for role in ("LedgerRole", "ConsumerRole"))
+    ledger, jobs = ({"Ref": policy} for policy in ("LedgerPolicy", "JobsPolicy"))
+
     assert (entries["Effect"], entries["Action"], entries["Resource"]) == ("Allow", "dynamodb:UpdateItem", LEDGER)
-    assert (own, others) == (["LedgerPolicy"], ["JobsPolicy"])
+    assert (ledger in own, jobs in own, jobs in others, ledger in others) == (True, False, True, False)
 
 
 def test_a_job_destroys_nothing_of_the_stack(stack: Stack) -> None:
@@ -313,11 +347,16 @@ def test_a_job_destroys_nothing_of_the_stack(stack: Stack) -> None:
     # A large message may come again, so its body stays.
     destroying = {"sqs:PurgeQueue", "sqs:DeleteQueue", "dynamodb:DeleteTable", "s3:DeleteBucket", "s3:DeleteObject"}
 
-    for policy in ("JobsPolicy", "LedgerPolicy") if stack.makes("LedgerPolicy") else ("JobsPolicy",):
-        never = stack.properties(policy)["PolicyDocument"]["Statement"][0]
-        assert [one for one in never["Resource"] if one != PAYLOADS] == kept
+    for policy in (one for one in JOBS_POLICIES if stack.makes(one)):
+        statements = _by_sid(stack, policy)
+        assert "JobsNeverDestroy" in statements, f"{policy}: the statement that denies is gone"
+        never = statements["JobsNeverDestroy"]
+        own = [table for name, table in _table_arns(stack).items() if _allows(statements.values(), name, table)]
+        missing = [one for one in [*kept, *own] if one not in never["Resource"]]
+        assert not missing, f"add to JobsNeverDestroy of {policy}: {missing}"
         assert (PAYLOADS in never["Resource"]) == (BUCKET in never["Resource"]) == stack.makes("PayloadBucket")
-        assert (never["Effect"], set(never["Action"])) == ("Deny", destroying)
+        assert never["Effect"] == "Deny"
+        assert set(never["Action"]) >= destroying
 
 
 def test_no_statement_is_about_everything(stack: Stack) -> None:

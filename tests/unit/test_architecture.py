@@ -45,7 +45,7 @@ FLOORS: list[set[str]] = [
     {"consumer"},
     {"invocation"},
     {"application"},
-    {"local", "poller", "console", "resources", "listing", "statefile"},
+    {"local", "poller", "console", "resources", "listing", "statefile", "raw"},
     {"worker", "mappings"},
     {"supervisor"},
     {"dev", "options", "loading"},
@@ -72,6 +72,7 @@ LEAVES: dict[str, set[str]] = {
 LOCAL_ONLY = {
     "local",
     "poller",
+    "raw",
     "console",
     "resources",
     "listing",

@@ -6,9 +6,11 @@ import dataclasses
 import enum
 import json
 import math
+import time
+import tracemalloc
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -17,8 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceq.codec import ResultNotStored, decode, encode, encode_result, fingerprint, fit, printable
+from onceq import codec
+from onceq.codec import MOST_LEVELS, ResultNotStored, decode, encode, encode_result, fingerprint, fit, printable
 from onceq.errors import PayloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -210,6 +216,97 @@ def test_deep_nesting_and_cycles_are_refused() -> None:
         assert isinstance(encode_result(value, 1_000), ResultNotStored)
     with pytest.raises(PayloadError, match="recursion"):
         decode("[" * 100_000 + "]" * 100_000)
+
+
+def levels_of(value: Any) -> int:
+    """Return how deep a value is nested, by a look at every value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(levels_of, inner), default=0)
+
+
+AWKWARD = st.text(alphabet='[]{}"\\,:a\n\u00fc\U0001f600', max_size=6)
+
+
+@given(
+    levels=st.integers(190, 210),
+    wrappings=st.lists(st.tuples(st.booleans(), AWKWARD, AWKWARD), min_size=1, max_size=5),
+    innermost=JSON_VALUES | AWKWARD,
+    ascii_only=st.booleans(),
+)
+def test_the_levels_are_those_of_the_values(
+    levels: int, wrappings: list[tuple[bool, str, str]], innermost: Any, *, ascii_only: bool
+) -> None:
+    """Brackets and quotes inside strings and keys, escaped or not, nest nothing."""
+    value = innermost
+    for number in range(levels):
+        is_list, name, beside = wrappings[number % len(wrappings)]
+        value = [beside, value, [], {}] if is_list else {name: value, f"{name}]": beside, f"{name}[": [{}]}
+    text = json.dumps(value, ensure_ascii=ascii_only)
+
+    for given_as in (text, text.encode()):
+        if levels_of(value) > MOST_LEVELS:
+            with pytest.raises(PayloadError, match="nested more than 200 levels deep"):
+                decode(given_as)
+        else:
+            assert decode(given_as) == value
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing", "inside"),
+    [("[", "]", ""), ("[", "]", "1"), ('{"a":', "}", "1"), ('{"]":', "}", '"["'), ('["[\\"[",', "]", '"\\\\"')],
+)
+def test_two_hundred_levels_are_read_and_one_more_is_not(opening: str, closing: str, inside: str) -> None:
+    """To the level."""
+    whole = opening * 200 + inside + closing * 200
+    assert levels_of(decode(whole)) == 200
+    with pytest.raises(PayloadError, match="nested more than 200 levels deep"):
+        decode(opening + whole + closing)
+    assert levels_of(decode("[" + ",".join([whole[len(opening) : -len(closing)]] * 3) + "]")) == 200
+
+
+LARGE: dict[str, Callable[[int], str]] = {
+    "one long string": lambda size: '["' + "[{" * (size // 2) + '"]',
+    "escaped quotes": lambda size: '["' + '[\\"' * (size // 3) + '"]',
+    "short strings": lambda size: "[" + '["["],' * (size // 6) + "1]",
+    "brackets alone": lambda size: "[" + "[]," * (size // 3) + "1]",
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_levels_of_a_large_text_take_little_memory(name: str) -> None:
+    """G5: what a body of a few megabytes takes beside itself ends no process."""
+    text = LARGE[name](1_000_000).encode()
+
+    assert peak_of(lambda: codec._check_depth(text)) < 4 * len(text)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_levels_of_a_large_text_take_time_in_proportion(name: str) -> None:
+    """G5: eight times the text is not sixty-four times the work."""
+    small, large = (LARGE[name](size).encode() for size in (50_000, 400_000))
+
+    assert seconds_of(large) < 32 * seconds_of(small)
+
+
+def peak_of(act: Callable[[], object]) -> int:
+    """Return the most bytes that Python held at once while it did something, beyond those before."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        act()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+def seconds_of(text: bytes) -> float:
+    """Return the time of this thread that the check of a text takes, the least of five."""
+    taken = []
+    for _ in range(5):
+        began = time.thread_time_ns()
+        codec._check_depth(text)
+        taken.append(time.thread_time_ns() - began)
+    return min(taken)
 
 
 class Hostile:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceq.settings import _READERS, PREFIX, Settings
-from template.reading import Stack
+from template.reading import SHIPPED, Stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,11 +33,11 @@ STACK = Everything()
 
 
 def of_type(*types: str) -> dict[str, dict[str, Any]]:
-    """Return the resources of some types, resolved, without the examples' own."""
+    """Return the shipped resources of some types, resolved, without the examples' own."""
     return {
         name: STACK.properties(name)
         for name, resource in STACK.template["Resources"].items()
-        if resource["Type"] in types and name not in OF_THE_EXAMPLES
+        if resource["Type"] in types and name in SHIPPED - OF_THE_EXAMPLES
     }
 
 
@@ -124,7 +124,7 @@ def conditions() -> Iterator[list[str]]:
     """Yield which parameter makes which resources, in the template's order."""
     made: dict[str, list[str]] = {}
     for name, resource in STACK.template["Resources"].items():
-        if "Condition" in resource:
+        if "Condition" in resource and name in SHIPPED:
             made.setdefault(resource["Condition"], []).append(name)
     for condition, names in made.items():
         expression = STACK.template["Conditions"][condition]
@@ -289,10 +289,10 @@ def test_the_alarms_and_what_they_count_are_the_template_s() -> None:
 
 
 def test_nothing_that_the_template_makes_is_forgotten() -> None:
-    """Every resource is named on the page, or is of a kind that the page leaves to the reader."""
+    """Every resource that is shipped is named on the page, or is of a kind that the page leaves to the reader."""
     left = {"AWS::Logs::LogGroup", "AWS::CloudWatch::Dashboard", "AWS::SQS::QueuePolicy", "AWS::Logs::MetricFilter"}
     left.add("AWS::S3::BucketPolicy")
     named = set(re.findall(r"`(\w+)", PAGE))
-    made = {name for name, resource in STACK.template["Resources"].items() if resource["Type"] not in left}
+    made = {name for name, one in STACK.template["Resources"].items() if one["Type"] not in left and name in SHIPPED}
 
     assert made - named - {"NightlyReportSchedule"} == set()

@@ -35,7 +35,7 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
         log_payloads=False,
         payload_bucket="",
         fetch_from=(),
-        payload_limit=10_485_760,
+        payload_limit=4_194_304,
     )
 
     assert Settings.from_env({}) == expected
