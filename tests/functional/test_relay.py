@@ -737,7 +737,7 @@ def test_a_queue_that_does_not_answer_leaves_time_to_mark_and_to_answer(post: Po
     silent = replace(GONE, name="gone")
     fail_url(post, silent.url, seconds=2)
     stand(post.world, waiting(in_shard(0), 0, queue="gone"))
-    context = RunningContext(post.world.clock, 12)
+    context = RunningContext(post.world.clock, 9)
 
     assert post.relay(context)["failed"] == 1
     assert context.get_remaining_time_in_millis() >= 2_000
