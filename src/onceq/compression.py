@@ -79,6 +79,7 @@ def _opener(encoding: str) -> Any:
 
 
 def _zstd() -> Any:
+    # Looked for only when such a body comes: neither has to be there.
     try:
         from compression.zstd import ZstdDecompressor  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
     except ImportError:
