@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from onceq.attempt import checked
 from onceq.catalogue import JobTypes
 from onceq.clock import OpenDeadline, ShorterDeadline, deadline_of
 from onceq.effect_events import JobResolved, LockWasLost
-from onceq.errors import ConfigurationError
 from onceq.invocation import Invocation
 from onceq.keys import check_key
 from onceq.locks import check_seconds, take
@@ -84,11 +83,7 @@ class App:
         self.job_types = JobTypes(job_types, default, wrapped=wrapped_envelopes)
         self.runtime = runtime or Runtime(settings)
         self.hooks: tuple[Callable[[Event], object], ...] = (PowertoolsHook(),) if hooks is None else tuple(hooks)
-        self._middleware = tuple(middleware)
-        for layer in self._middleware:
-            if inspect.iscoroutinefunction(layer) or inspect.iscoroutinefunction(getattr(layer, "__call__", None)):  # noqa: B004 - its kind is asked, not whether there is one
-                message = f"middleware {layer!r} is `async def`: write a plain function, which wraps async jobs too"
-                raise ConfigurationError(message)
+        self.middleware = checked(middleware)
         self._telemetry = Telemetry(self.hooks)
         self._producer = Producer(job_types=self.job_types, runtime=self.runtime)
 
@@ -125,7 +120,7 @@ class App:
         """
         self.job_types.check_queues(self.runtime.settings.queues)
         with self._invoked(context) as invocation:
-            return invocation.consumer(self.job_types, self._producer.sealer, self._middleware).consume(event)
+            return invocation.consumer(self.job_types, self._producer.sealer, self.middleware).consume(event)
 
     def relay(self, event: object = None, context: object = None) -> dict[str, int]:  # noqa: ARG002 - Lambda's signature
         """Send what is due in the outbox and was not sent: the Lambda handler behind a schedule of one minute.

@@ -13,6 +13,7 @@ from onceq.context import Context
 from onceq.effects import Effects
 from onceq.errors import (
     ClaimLost,
+    ConfigurationError,
     JobControl,
     JobTimedOut,
     Signal,
@@ -27,7 +28,7 @@ from onceq.steps import Steps
 from onceq.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from onceq.catalogue import Job
     from onceq.claim import Claim
@@ -40,6 +41,20 @@ if TYPE_CHECKING:
 RENEWALS_PER_LEASE = 3
 # As long as Lambda's own longest: a job that hangs outside Lambda shows as stale in the end.
 LONGEST_LIFE_SECONDS = 900.0
+
+
+def checked(middleware: Iterable[Middleware]) -> tuple[Middleware, ...]:
+    """Return middleware as `run` takes it.
+
+    Raises:
+        ConfigurationError: If one is ``async def``: a job would get its coroutine, which nobody runs.
+    """
+    layers = tuple(middleware)
+    for layer in layers:
+        if inspect.iscoroutinefunction(layer) or inspect.iscoroutinefunction(getattr(layer, "__call__", None)):  # noqa: B004 - its kind is asked, not whether there is one
+            message = f"middleware {layer!r} is `async def`: write a plain function, which wraps async jobs too"
+            raise ConfigurationError(message)
+    return layers
 
 
 def context_of(

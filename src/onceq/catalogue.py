@@ -85,8 +85,8 @@ class JobTypes:
             for name in (job_type.name, *job_type.formerly):
                 require(name not in self._by_name, f"two job types serve the name {name!r}")
                 self._by_name[name] = job_type
-        self._default = default
-        self._wrapped = wrapped
+        self.default = default
+        self.wrapped = wrapped
         self._check_sources()
         for job_type in [default] if isinstance(default, JobType) else (default or {}).values():
             require(job_type in self, f"the default job type {job_type.name!r} is not in the App's list")
@@ -107,7 +107,7 @@ class JobTypes:
         Raises:
             ConfigurationError: Naming the queue.
         """
-        defaults = self._default if isinstance(self._default, Mapping) else {}
+        defaults = self.default if isinstance(self.default, Mapping) else {}
         unknown = sorted(set(defaults) - set(known))
         require(not unknown, f"default= names queues that are not in ONCEQ_QUEUES: {', '.join(unknown)}")
 
@@ -123,7 +123,7 @@ class JobTypes:
                 "narrow one source=, or give one of them another queue",
             )
             seen[known] = job_type.name
-            beside = self._default.get(job_type.queue) if isinstance(self._default, Mapping) else None
+            beside = self.default.get(job_type.queue) if isinstance(self.default, Mapping) else None
             require(
                 not job_type.source.takes_all or beside in (None, job_type),
                 f"{job_type.name} takes every message of queue {job_type.queue!r}: its default would never run",
@@ -167,7 +167,7 @@ class JobTypes:
             MessageError: If it can never become a job; the text is the reason for the person who reads the DLQ.
         """
         try:
-            opened = open_envelope(body, wrapped=self._wrapped)
+            opened = open_envelope(body, wrapped=self.wrapped)
         except EnvelopeError:
             taking = [one for one in self._of(queue) if one.source is not None and one.source.takes_text]
             if not (taking and body and is_text(body)):
@@ -187,7 +187,7 @@ class JobTypes:
 
     def _of(self, queue: str) -> list[JobType[..., Any]]:
         """Return who takes foreign messages of a queue, in the order in which they are asked."""
-        default = self._default if isinstance(self._default, JobType) else (self._default or {}).get(queue)
+        default = self.default if isinstance(self.default, JobType) else (self.default or {}).get(queue)
         sourced = [one for one in self if one.source is not None and one.queue == queue and one is not default]
         sourced.sort(key=lambda one: one.source.rank if one.source else (0, 0))
         return sourced if default is None else [*sourced, default]

@@ -128,6 +128,11 @@ def _session() -> Any:
     return botocore.session.get_session()
 
 
+def forget_session() -> None:
+    """Let the next client be made from a new session: moto answers only those that were made after its import."""
+    _session.cache_clear()
+
+
 def send(client: Any, operation: str, request: dict[str, Any]) -> dict[str, Any]:
     """Send one request.
 

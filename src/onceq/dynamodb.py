@@ -18,11 +18,20 @@ class DynamoDB:
     creation races between threads (docs/decisions/0001-botocore-behind-one-seam.md).
     """
 
-    def __init__(self, clock: Clock, tokens: TokenFactory, connections: int) -> None:
-        """Make the client at once: botocore's client creation is not safe to race in (botocore issue 619)."""
+    def __init__(self, clock: Clock, tokens: TokenFactory, connections: int = 10, client: Any = None) -> None:
+        """Make the client at once, unless one is given to share.
+
+        botocore's client creation is not safe to race in (botocore issue 619).
+
+        Args:
+            clock: The time.
+            tokens: Draws the jitter of retries.
+            connections: How many requests may be under way at once.
+            client: A client to share.
+        """
         self._clock = clock
         self._tokens = tokens
-        self._client = make_client("dynamodb", connections)
+        self._client = client or make_client("dynamodb", connections)
 
     def call(self, operation: str, request: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
         """Send one request and return its response.

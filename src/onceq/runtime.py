@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceq.clock import OpenDeadline, SystemClock, TokenFactory
 from onceq.errors import ConfigurationError
@@ -18,6 +18,8 @@ from onceq.store import Store
 from onceq.telemetry import LOGGER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from onceq.bucket import Bucket
     from onceq.clock import Clock, Deadline
     from onceq.dynamodb import DynamoDB
@@ -28,9 +30,22 @@ class Runtime:
     """The parts that an `onceq.App` and a `onceq.Producer` work with."""
 
     def __init__(
-        self, settings: Settings | None = None, *, clock: Clock | None = None, tokens: TokenFactory | None = None
+        self,
+        settings: Settings | None = None,
+        *,
+        clock: Clock | None = None,
+        tokens: TokenFactory | None = None,
+        clients: Mapping[str, Any] | None = None,
     ) -> None:
-        """Keep what is given; the environment is read for the rest at the first use."""
+        """Keep what is given; the environment is read for the rest at the first use.
+
+        Args:
+            settings: Instead of the environment's.
+            clock: The time.
+            tokens: Where tokens come from.
+            clients: botocore clients to share, by service: ``dynamodb``, ``sqs`` and ``s3``.
+        """
+        self._clients = clients or {}
         self.clock: Clock = clock or SystemClock()
         self.tokens = tokens or TokenFactory(self.clock)
         self._given = settings
@@ -89,19 +104,22 @@ class Runtime:
     def _dynamodb(self) -> DynamoDB:
         from onceq.dynamodb import DynamoDB  # noqa: PLC0415 - a producer needs none
 
-        return DynamoDB(self.clock, self.tokens, connections=self.settings.concurrency)
+        return DynamoDB(self.clock, self.tokens, **self._shared("dynamodb"))
 
     @cached_property
     def _queue(self) -> Queue:
         from onceq.queue import Queue  # noqa: PLC0415 - beside the DynamoDB one
 
-        return Queue(self.clock, self.tokens, OpenDeadline(), connections=self.settings.concurrency)
+        return Queue(self.clock, self.tokens, OpenDeadline(), **self._shared("sqs"))
 
     @cached_property
     def _bucket(self) -> Bucket:
         from onceq.bucket import Bucket  # noqa: PLC0415 - most applications have no large messages
 
-        return Bucket(self.clock, self.tokens, OpenDeadline(), connections=self.settings.concurrency)
+        return Bucket(self.clock, self.tokens, OpenDeadline(), **self._shared("s3"))
+
+    def _shared(self, service: str) -> dict[str, Any]:
+        return {"connections": self.settings.concurrency, "client": self._clients.get(service)}
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:

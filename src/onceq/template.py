@@ -38,7 +38,10 @@ def load_template(path: str | Path) -> Template:
         message = f"{path} cannot be read without PyYAML: are the local requirements installed (onceq's extra [local])?"
         raise ConfigurationError(message) from error
 
-    class Loader(yaml.SafeLoader):
+    # The same one in C is five times faster, where PyYAML has it.
+    safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(safe):  # type: ignore[misc]  # which one is known only here
         """Knows CloudFormation's tags."""
 
     def construct(loader: Any, suffix: str, node: Any) -> dict[str, Any]:
@@ -54,7 +57,7 @@ def load_template(path: str | Path) -> Template:
 
     Loader.add_multi_constructor("!", construct)
     # CloudFormation reads dates as text: "2012-10-17" is a version.
-    Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: str(loader.construct_scalar(node)))  # type: ignore[arg-type]  # a timestamp is a scalar
+    Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: str(loader.construct_scalar(node)))
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 - takes a string as well
             template = yaml.load(file, Loader)  # noqa: S506 - the loader is a safe one

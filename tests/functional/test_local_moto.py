@@ -230,6 +230,35 @@ def test_the_server_is_locked_too(monkeypatch: pytest.MonkeyPatch) -> None:
             assert winners(at_once(put)) == 1
 
 
+def test_a_long_poll_behind_a_group_in_flight_does_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that is visible, and behind one of its group that is in flight, is looked for now and then."""
+    with embedded_moto():
+        sqs = boto3.client("sqs")
+        url = sqs.create_queue(QueueName="a.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+        for number in range(2):
+            sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="g", MessageDeduplicationId=str(number))
+        assert len(sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=1)["Messages"]) == 1
+        looks = count_looks(monkeypatch)
+
+        assert "Messages" not in sqs.receive_message(QueueUrl=url, WaitTimeSeconds=1)
+        assert 1 < len(looks) < 30
+
+
+def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets an entry whenever moto looks into a queue."""
+    from moto.sqs.models import Queue
+
+    looks: list[str] = []
+    messages = Queue.messages.fget  # type: ignore[attr-defined]  # a property
+
+    def looked(queue: Any) -> Any:
+        looks.append(queue.name)
+        return messages(queue)
+
+    monkeypatch.setattr(Queue, "messages", property(looked))
+    return looks
+
+
 def test_the_server_ends_when_its_parent_is_killed() -> None:
     """No orphan: a parent that dies without a word takes the server with it."""
     program = (

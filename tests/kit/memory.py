@@ -11,10 +11,8 @@ import re
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 from kit.memory_tables import MemoryDynamoDB, refusal
-from onceq.clock import OpenDeadline
 from onceq.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -191,14 +189,9 @@ class MemoryRuntime(Runtime):
 
     def __init__(self, settings: Settings, clock: Clock, tokens: TokenFactory) -> None:
         """Start with empty tables and queues."""
-        super().__init__(settings, clock=clock, tokens=tokens)
         self.dynamodb, self.sqs, self.s3 = MemoryDynamoDB(), MemorySqs(), MemoryS3()
-        with patch("onceq.dynamodb.make_client", lambda *_, **__: self.dynamodb):
-            self.store(OpenDeadline())
-        with patch("onceq.queue.make_client", lambda *_, **__: self.sqs):
-            self.queue(OpenDeadline())
-        with patch("onceq.bucket.make_client", lambda *_, **__: self.s3):
-            self.bucket(OpenDeadline())
+        clients = {"dynamodb": self.dynamodb, "sqs": self.sqs, "s3": self.s3}
+        super().__init__(settings, clock=clock, tokens=tokens, clients=clients)
 
     def plant(self, table: str, items: Iterable[Item]) -> None:
         """Empty everything, and let these items stand in a table."""
