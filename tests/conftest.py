@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -46,6 +47,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = [item for item in items if item not in {*dropped}]
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what lasts as long as the run: moto, botocore, and thousands of tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from kit.world import REGION, create_outbox_table, create_table
 from onceq.client import make_client
 from onceq.clock import OpenDeadline
 from onceq.dynamodb import DynamoDB
-from onceq.local import serialise_moto
+from onceq.local import quicken_moto, serialise_moto
 from onceq.queue import Queue
 from onceq.record import EXPIRES_AT, PARTITION_KEY, Record
 from onceq.store import Store
@@ -111,6 +111,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
         environment.setenv("AWS_DEFAULT_REGION", REGION)
         if served_by == "moto":
             serialise_moto()
+            quicken_moto()
             stack.enter_context(mock_aws())
         else:
             endpoint = endpoint or str(request.getfixturevalue("ministack"))

@@ -14,7 +14,7 @@ from kit.claims import NOW, record_of
 from kit.transitions import CLAIMS, EFFECTS, LATER, NOW_S, Transition, take_over
 from onceq.errors import StoreError, StoreUnavailable
 from onceq.record import Record, Semantics, Status
-from onceq.store import Refused
+from onceq.store import Refused, is_free
 
 if TYPE_CHECKING:
     from contract.conftest import Backend
@@ -270,3 +270,18 @@ def test_one_of_many_racing_take_overs_wins(backend: Backend) -> None:
     winners = [answer for answer in answers if isinstance(answer, Record)]
     assert len(winners) == 1
     assert backend.store.get(seen.pk) == winners[0]
+
+
+@pytest.mark.parametrize("passed_ms", [0, 1, 999], ids=["on the second", "a moment later", "a moment before the next"])
+def test_what_is_read_as_free_is_what_can_be_claimed(backend: Backend, passed_ms: int) -> None:
+    """G3: a look-up and FREE agree on every status, and to the second, wherever in a second the time stands."""
+    now_ms = NOW + passed_ms
+    found = {}
+    for status in Status:
+        for expires_at in (None, NOW_S - 1, NOW_S, NOW_S + 1):
+            old = backend.put(record_of(status, backend.name(), expires_at=expires_at))
+            claimed = isinstance(backend.store.claim(first_of(old.idempotency_key), now_ms), Record)
+            found[status, expires_at] = (is_free(old, now_ms), claimed)
+
+    free = {(status, expires_at) for status in ("completed", "rejected") for expires_at in (NOW_S - 1, NOW_S)}
+    assert found == {cell: (cell in free, cell in free) for cell in found}

@@ -163,14 +163,23 @@ def create_outbox_table(dynamodb: Any, name: str) -> None:
     )
 
 
-def furnished(dynamodb: Any, sqs: Any, clock: FrozenClock) -> World:
-    """Create the tables and queues of a world and return it."""
+def furniture(dynamodb: Any, sqs: Any) -> Settings:
+    """Create the tables and queues of a world and return their settings."""
     create_table(dynamodb, TABLE)
     create_outbox_table(dynamodb, OUTBOX_TABLE)
     queues = {
         "default": queue_settings(sqs, "default", queue="JobsQueue", dlq="DeadLetterQueue"),
         "ordered": queue_settings(sqs, "ordered", queue="Ordered.fifo", dlq="OrderedDead.fifo"),
     }
-    settings = Settings(queues=queues, claims_table=TABLE, outbox_table=OUTBOX_TABLE)
+    return Settings(queues=queues, claims_table=TABLE, outbox_table=OUTBOX_TABLE)
+
+
+def world_of(settings: Settings, dynamodb: Any, sqs: Any, clock: FrozenClock) -> World:
+    """Return the world of these tables and queues."""
     tokens = CountingTokens(clock)
     return World(settings, clock, tokens, Runtime(settings, clock=clock, tokens=tokens), sqs, dynamodb)
+
+
+def furnished(dynamodb: Any, sqs: Any, clock: FrozenClock) -> World:
+    """Create the tables and queues of a world and return it."""
+    return world_of(furniture(dynamodb, sqs), dynamodb, sqs, clock)

@@ -30,7 +30,11 @@ LedgerNeedsAPersonFilter LedgerUncertainJobsFilter Dashboard
 SHIPPED = frozenset(_SHIPPED.split())
 
 
-class _Loader(yaml.SafeLoader):
+# The one in C, where PyYAML has it: ten times as fast.
+_SafeLoader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_SafeLoader):  # type: ignore[valid-type, misc]  # which of the two is known when it runs
     """Plain YAML, and CloudFormation's short tags in their long form."""
 
 
