@@ -19,6 +19,10 @@ DEPLOY_READY = .venv-deploy/.ready-$(LAMBDA_PYTHON)
 # The pins name everything, so nothing is resolved; what is never imported need not be compiled.
 PIP_INSTALL := -m pip install -qq --disable-pip-version-check --no-deps --no-compile
 
+# Bytecode is written even where the shell says no: else every worker, and every process that a test starts, compiles
+# moto, botocore and all tests anew.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(PY) -m pytest
+
 # Nothing here talks to AWS; sam and botocore still ask for a region, and sam reports its use unless told not to.
 export SAM_CLI_TELEMETRY := 0
 export AWS_DEFAULT_REGION ?= us-east-1
@@ -36,7 +40,7 @@ demo: $(READY) ## Run the example jobs on an embedded moto: duplicates, failures
 
 .PHONY: test
 test: $(READY) $(MINISTACK_READY) ## Run the tests (ARGS="-k lease -n0")
-	@$(PY) -m pytest -n auto --dist loadfile $(ARGS)
+	@$(PYTEST) -n auto --dist worksteal $(ARGS)
 
 .PHONY: check
 check: $(READY) ## Format, lint, types, template, architecture: what must be clean before a commit
@@ -68,20 +72,36 @@ invoke: $(READY) ## Invoke the consumer with one event, without Docker (EVENT=ev
 .PHONY: contract
 contract: $(READY) $(MINISTACK_READY) ## Contract suites and integration tests on moto, then ministack (BACKEND=ministack)
 	@failed=; for backend in $(or $(BACKEND),$(if $(CONTRACT_ENDPOINT),moto,moto ministack)); do \
-	  BACKEND=$$backend $(PY) -m pytest -n auto --dist loadfile -m contract $(ARGS) || failed=1; \
+	  BACKEND=$$backend $(PYTEST) -n auto --dist worksteal -m contract $(ARGS) || failed=1; \
 	done; test -z "$$failed"
 
 .PHONY: crash
 crash: $(READY) $(MINISTACK_READY) ## Crash before and after every store and queue call
-	@$(PY) -m pytest -n auto tests/crash $(ARGS)
+	@CRASHES=all $(PYTEST) -n auto --dist worksteal tests/crash $(ARGS)
+
+.PHONY: gallery
+gallery: $(READY) ## Let the test kit prove every wrong and every right job and consumer of the gallery
+	@GALLERY=all $(PYTEST) -n auto --dist worksteal tests/gallery $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(READY) ## Fuzz the consumer with whole odd events (EVENTS=20000 SEED=1 ARGS="--only 7")
 	@PYTHONPATH=tests $(PY) -m fuzz.run --events $(EVENTS) --seed $(SEED) $(ARGS)
 
+.PHONY: soak
+soak: $(READY) $(MINISTACK_READY) ## Soak: kill, stop and cut off real processes, then check each promise (DURATION=120 SEED=1 BACKEND=moto)
+	@PYTHONPATH=tests $(PY) -m soak.run --duration $(or $(DURATION),120) --seed $(SEED) --backend $(or $(BACKEND),both) $(ARGS)
+
+.PHONY: explore
+explore: $(READY) ## Walk every schedule of two and three workers on one key (ARGS="--only plain", --json)
+	@PYTHONPATH=tests $(PY) -m explore.run $(ARGS)
+
 .PHONY: mutants
 mutants: $(READY) $(MINISTACK_READY) ## Break each condition and table cell on purpose; fail if the tests do not notice
 	@$(PY) tests/mutants/run.py $(ARGS)
+
+.PHONY: mutants-generated
+mutants-generated: $(READY) $(MINISTACK_READY) ## Break the core in every small way; name what no test notices (ARGS="--sample 200 --seed 1")
+	@PYTHONPATH=tests $(PY) -m mutants.generated $(ARGS)
 
 .PHONY: build
 build: $(SAM_READY) ## Build the artefact with the SAM CLI (needs python3.13: on PATH or among pyenv's versions)

@@ -1,7 +1,8 @@
 """The command line: ``python -m onceq --help``.
 
 ``dev`` runs everything locally, ``work`` and ``relay`` are its processes, ``up`` runs what is left without them, and
-``invoke`` needs none of it. What talks to queues and tables that are there already stands in `onceq.commands`.
+``invoke`` and ``prove`` need none of it. What talks to queues and tables that are there already stands in
+`onceq.commands`.
 """
 
 from __future__ import annotations
@@ -206,6 +207,12 @@ def _invoke(options: argparse.Namespace) -> int:
     return 0
 
 
+def _prove(options: argparse.Namespace) -> int:
+    from onceq.proof import prove  # noqa: PLC0415 - only this command needs it, and the test kit
+
+    return prove(options)
+
+
 # -------------------------------------------------------------------------------------------------------- their parts
 
 
@@ -226,6 +233,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "dev": _dev,
     "up": _up,
     "invoke": _invoke,
+    "prove": _prove,
     "work": _work,
     "relay": _relay,
     **commands.COMMANDS,

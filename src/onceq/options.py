@@ -40,6 +40,7 @@ def parser_of(commands: Mapping[str, Callable[[argparse.Namespace], int]], versi
     _enqueue(command)
     _send(command)
     _invoke(command)
+    _prove(command)
     _show(command)
     _lists(command)
     _resolve(command)
@@ -97,6 +98,24 @@ def _invoke(command: Command) -> None:
     _json_option(invoke, "print the response and the records as one JSON object")
     _local_options(invoke)
     _log_options(invoke)
+
+
+def _prove(command: Command) -> None:
+    prove = command("prove", "Prove that a job takes effect once: run it in every way in which it may come, or fail.")
+    prove.add_argument("job", metavar="JOB", help="module:name of the job type, or its own name, looked up in the App")
+    prove.add_argument("--payload", required=True, help="JSON, @FILE, or - to read it from stdin")
+    prove.add_argument("--key", help="the idempotency key (default: the job type's own, or a made one)")
+    prove.add_argument("--other", metavar="PAYLOAD", help="of a second job, with another key; as --payload")
+    prove.add_argument("--group", help="message group, for FIFO queues")
+    text = "what the job calls outside: recorded in its place, and not called; may be given several times"
+    prove.add_argument("--effects", action="append", default=[], metavar="MODULE:NAME", help=text)
+    text = "what a recorded function returns (default: an id)"
+    prove.add_argument("--answer", action="append", default=[], metavar="NAME=JSON", help=text)
+    text = "a function to call before each scenario: it puts what the job needs into its tables"
+    prove.add_argument("--setup", metavar="MODULE:NAME", help=text)
+    _json_option(prove)
+    prove.add_argument("--verbose", action="store_true", help="show every timeline, and what the jobs log")
+    _local_options(prove)
 
 
 def _show(command: Command) -> None:

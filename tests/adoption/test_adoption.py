@@ -38,16 +38,18 @@ class Adopted:
     Args:
         folder: Its root.
         wheel: The vendored framework.
-        python: The Python of an environment that has the wheel, what it depends on, and pytest.
+        python: The Python of an environment that has the wheel, what it depends on, and its test kit.
     """
 
     folder: Path
     wheel: Path
     python: Path
 
-    def run(self, *words: str | Path, path: str = os.environ["PATH"]) -> str:
+    def run(
+        self, *words: str | Path, path: str = os.environ["PATH"], variables: Mapping[str, str] | None = None
+    ) -> str:
         """Run a command in the project, away from everything of the checkout; return what it said."""
-        return run(words, self.folder, {"PATH": path})
+        return run(words, self.folder, {"PATH": path, **(variables or {})})
 
 
 def run(words: tuple[str | Path, ...], folder: Path, variables: Mapping[str, str]) -> str:
@@ -194,17 +196,18 @@ def test_it_imports_the_wheel_and_nothing_of_the_checkout(project: Adopted) -> N
 
 
 def test_its_own_tests_pass(project: Adopted) -> None:
-    """Jobs as plain functions, and both queues on moto: with warnings as errors, as its author set them."""
+    """Plain functions, both queues on moto, proofs with the wheel's test kit: with warnings as errors."""
     said = project.run(project.python, "-m", "pytest", "-q", "-p", "no:cacheprovider")
 
-    assert re.search(r"^4 passed", said, re.MULTILINE), said
+    assert re.search(r"^7 passed", said, re.MULTILINE), said
 
 
 def test_its_code_has_types(project: Adopted) -> None:
-    """The wheel's types serve a project that is checked strictly."""
-    said = project.run(sys.executable, "-m", "mypy", "--strict", "--python-executable", project.python, "src")
+    """The wheel's types serve a project that is checked strictly, and its tests with the test kit."""
+    words = ("-m", "mypy", "--strict", "--python-executable", project.python, "src", "tests/test_once.py")
+    said = project.run(sys.executable, *words, variables={"MYPYPATH": "src"})
 
-    assert "no issues found in 2 source files" in said
+    assert "no issues found in 3 source files" in said
 
 
 def test_the_wheels_command_finds_the_function_of_a_message(project: Adopted) -> None:

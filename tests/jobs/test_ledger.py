@@ -17,6 +17,7 @@ from kit.racing import eager_switching
 from kit.seams import Point, Seams, SimulatedCrash
 from kit.world import World, event_of, kept
 from onceq import Context, EnqueueRefused
+from onceq.testing import Environment, prove_effectively_once
 
 QUEUE = "LedgerJobsQueue.fifo"
 DEAD = "LedgerDeadLetterQueue.fifo"
@@ -143,3 +144,16 @@ def test_the_sample_event_is_served(world: World, ledger_in: Callable) -> None:
     assert kept(world.app(post_entry).consumer(event, FakeLambdaContext())) == []
 
     assert (ledger.balance("acc_1"), ledger.balance("acc_2")) == (500, 700)
+
+
+@pytest.fixture(scope="session")
+def onceq_parameters() -> dict[str, object]:
+    """The ledger's queue is an option of the template."""
+    return {"LedgerQueue": "true"}
+
+
+def test_whatever_happens_an_entry_is_posted_once(onceq_env: Environment) -> None:
+    """On its ordered queue; the write is the job's transaction, which the kit counts by itself."""
+    report = prove_effectively_once(post_entry, entry(1, 500), group="acc_1", env=onceq_env)
+
+    assert report.effects == {"the transaction": 1}

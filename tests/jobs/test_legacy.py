@@ -10,11 +10,13 @@ from urllib.error import HTTPError
 
 import pytest
 
+from jobs import legacy
 from jobs.legacy import Booking, Refused, book_order
 from kit.clock import FakeLambdaContext
 from kit.provider import Provider
 from kit.world import World, event_of, kept
 from onceq import Context, Retry, Semantics
+from onceq.testing import EffectRecorder, Environment, prove_effectively_once
 
 BOOKING = Booking(order_id="o-1", customer_id="cus_1", sku="book", quantity=2)
 
@@ -137,3 +139,14 @@ def test_the_sample_event_is_served(world: World, provider: Provider) -> None:
     assert kept(world.app(book_order).consumer(event, FakeLambdaContext())) == []
 
     assert len(provider.bookings) == 1
+
+
+def test_whatever_happens_an_order_is_booked_at_most_once(
+    onceq_env: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody can know whether it was, it is uncertain; undisturbed it is booked."""
+    answer = f"<Answer xmlns='{legacy.ORDERS}'><BookingId>b-1</BookingId></Answer>".encode()
+    call = EffectRecorder(effect=answer)
+    monkeypatch.setattr(legacy, "call", call)
+
+    prove_effectively_once(book_order, BOOKING, effects=call, env=onceq_env)

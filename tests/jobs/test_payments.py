@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs import payments
 from jobs.gateway import CardDeclined, ProviderError
 from jobs.payments import Payment, process_payment
 from jobs.receipts import send_receipt
@@ -14,6 +15,7 @@ from kit.clock import FakeLambdaContext
 from kit.provider import Provider
 from kit.world import World, event_of, kept
 from onceq import Context, Reject
+from onceq.testing import EffectRecorder, Environment, prove_effectively_once
 
 EVENTS = Path(__file__).parents[2] / "events"
 PAYMENT = Payment(order_id="o-1", customer_id="cus_1", amount_cents=500)
@@ -147,3 +149,13 @@ def test_a_charge_that_is_open_after_a_day_goes_to_a_person(world: World, provid
     assert status.status == "uncertain"
     assert "older than downstream_key_lifetime" in world.dead_letters()[0]["note"]["error"]
     assert provider.calls.total() == 1
+
+
+def test_whatever_happens_an_order_is_charged_once(onceq_env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice, at once, killed at every point, as a zombie: one charge, and one receipt that is sent."""
+    gateway = EffectRecorder(like=payments.gateway)
+    monkeypatch.setattr(payments, "gateway", gateway)
+
+    report = prove_effectively_once(process_payment, WITH_MAIL, effects=gateway, env=onceq_env)
+
+    assert report.effects == {"charge": 1, "the message to send_receipt": 1}

@@ -6,11 +6,13 @@ import asyncio
 
 import pytest
 
+from jobs import receipts
 from jobs.gateway import ProviderError
 from jobs.receipts import Receipt, send_receipt
 from kit.provider import Provider
 from kit.world import World, event_of, kept
 from onceq import Context
+from onceq.testing import EffectRecorder, Environment, prove_effectively_once
 
 RECEIPT: Receipt = {"order_id": "o-1", "email": "ada@example.com"}
 
@@ -59,3 +61,11 @@ def test_a_worker_that_dies_at_any_call_leaves_one_mail(provider: Provider, deat
 
         assert [body["subject"] for body in provider.effects.values()].count(f"Your receipt for {key}") == 1, point
         assert provider.calls[mail] == (2 if point == "before-Store.complete" else 1), point
+
+
+def test_whatever_happens_a_receipt_is_mailed_once(onceq_env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice, at once, killed at every point, as a zombie: one mail, by the key that the mail provider knows."""
+    gateway = EffectRecorder(like=receipts.gateway)
+    monkeypatch.setattr(receipts, "gateway", gateway)
+
+    prove_effectively_once(send_receipt, RECEIPT, effects=gateway, env=onceq_env)

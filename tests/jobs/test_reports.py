@@ -11,6 +11,7 @@ from kit.clock import FakeLambdaContext
 from kit.world import World, event_of, kept
 from onceq import Context
 from onceq.template import load_template
+from onceq.testing import Environment, prove_effectively_once
 
 ROOT = Path(__file__).parents[2]
 AT = "2026-11-30T02:00:00Z"
@@ -114,3 +115,12 @@ def test_the_sample_event_is_served(world: World) -> None:
     assert kept(world.app(*app.job_types).consumer(event, FakeLambdaContext())) == []
 
     assert "job.completed" in world.names()
+
+
+def test_whatever_happens_a_night_is_reported_once(onceq_env: Environment) -> None:
+    """It does nothing outside: what counts is that its report stands there, once."""
+
+    def reports() -> int:
+        return sum(record.status == "completed" for record in onceq_env.records())
+
+    prove_effectively_once(nightly_report, {"scheduled_at": AT}, effects=reports, env=onceq_env)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+import boto3
 import pytest
 
 from jobs.legacy import Booking, book_order
@@ -17,6 +18,7 @@ from kit.provider import Provider
 from kit.racing import eager_switching
 from kit.world import World, event_of, kept
 from onceq import Context, Reject
+from onceq.testing import Environment, prove_effectively_once
 
 RESERVATION = Reservation(order_id="o-1", customer_id="cus_1", sku="book", quantity=2)
 
@@ -142,3 +144,14 @@ def test_a_cold_start_loads_no_pynamodb() -> None:
     found = subprocess.run([sys.executable, "-c", script], cwd=src, capture_output=True, text=True, check=True)
 
     assert found.stdout.strip() == "set()"
+
+
+def test_whatever_happens_stock_is_taken_and_booked_once(onceq_env: Environment) -> None:
+    """The write and the message to the legacy system are the job's transaction: the kit counts both by itself."""
+
+    def shelf() -> None:
+        boto3.resource("dynamodb").Table("StockTable").put_item(Item={"sku": "book", "available": 9})
+
+    report = prove_effectively_once(reserve_stock, RESERVATION, setup=shelf, env=onceq_env)
+
+    assert report.effects == {"the message to book_order": 1, "the transaction": 1}

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from jobs import webhooks
 from jobs.gateway import ProviderError
 from jobs.webhooks import Webhook, deliver_webhook
 from kit.clock import FakeLambdaContext
 from kit.provider import Provider
 from kit.world import World, event_of, kept
 from onceq import Context
+from onceq.testing import EffectRecorder, Environment, prove_effectively_once
 
 PAID = Webhook(event_id="e-1", kind="order.paid", order_id="o-1", customer_id="cus_1")
 
@@ -77,3 +79,11 @@ def test_the_sample_event_is_served(world: World, provider: Provider) -> None:
     assert kept(world.app(deliver_webhook).consumer(event, FakeLambdaContext())) == []
 
     assert len(provider.effects) == 1
+
+
+def test_whatever_happens_a_webhook_is_acted_on_once(onceq_env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Called twice it may be; with one key the receiver acts on it once."""
+    gateway = EffectRecorder(like=webhooks.gateway)
+    monkeypatch.setattr(webhooks, "gateway", gateway)
+
+    prove_effectively_once(deliver_webhook, PAID, effects=gateway, env=onceq_env)

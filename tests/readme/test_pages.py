@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import types
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,18 +36,28 @@ NOT_YET = {"src/jobs/anything.py", ".aws-sam/", ".aws-sam", ".onceq/", "env.json
 # The user's own: what stands there may be deleted, with the example job or after it.
 EXAMPLE = ROOT / "src" / "jobs" / "payments.py"
 OF_THE_EXAMPLE = ("src/jobs/", "tests/jobs/", "demo/")
+FILE = "<!-- file: "
 NEEDS = "<!-- needs: queues and tables -->"
 # What the jobs of the pages write themselves: the user's own tables, each with its key.
 USERS_TABLES = {"Orders": "order_id", "Baskets": "order_id", "Stock": "sku"}
-BLOCK = re.compile(r"^(?P<needs><!-- needs: [^\n]* -->\n+)?```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^(?P<needs><!-- (?:needs|file): [^\n]* -->\n+)?```python\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE
+)
+
+
+@contextmanager
+def users_world(clock: FrozenClock) -> Iterator[World]:
+    """Open tables and queues on locked moto, in this process, the user's own tables among them."""
+    with open_world(clock) as opened:
+        for name, key in USERS_TABLES.items():
+            create_table(opened.dynamodb, name, key=key)
+        yield opened
 
 
 @pytest.fixture
 def world(clock: FrozenClock) -> Iterator[World]:
-    """Tables and queues on locked moto, in this process."""
-    with open_world(clock) as opened:
-        for name, key in USERS_TABLES.items():
-            create_table(opened.dynamodb, name, key=key)
+    """Tables and queues, for a whole test."""
+    with users_world(clock) as opened:
         yield opened
 
 
@@ -68,7 +79,9 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", pages(with_python=True), ids=name_of)
-def test_the_python_of_a_page_runs(page: Path, world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_python_of_a_page_runs(
+    page: Path, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Block after block in one namespace; only a block that says so, or a test of `world`, finds queues and a table."""
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType("page")
@@ -77,17 +90,24 @@ def test_the_python_of_a_page_runs(page: Path, world: World, monkeypatch: pytest
     blocks = list(BLOCK.finditer(text))
 
     assert len(blocks) == text.count("```python") > 0
-    for block in blocks:
-        if block["needs"]:
-            assert block["needs"].strip() == NEEDS
-            for name, value in environment(world).items():
-                monkeypatch.setenv(name, value)
-        line = text.count("\n", 0, block.start("code"))
-        # Padded, so that a traceback shows the page's own line.
-        exec(compile("\n" * line + block["code"], str(page), "exec"), vars(module))  # noqa: S102 - our own page
-    for name, value in list(vars(module).items()):
-        if name.startswith("test_"):
-            value(*[world] * value.__code__.co_argcount)
+    with users_world(clock) as world:
+        for block in blocks:
+            if (block["needs"] or "").startswith(FILE):
+                continue  # a file of a project: its page's own test writes and runs it
+            if block["needs"]:
+                assert block["needs"].strip() == NEEDS
+                for name, value in environment(world).items():
+                    monkeypatch.setenv(name, value)
+            line = text.count("\n", 0, block.start("code"))
+            # Padded, so that a traceback shows the page's own line.
+            exec(compile("\n" * line + block["code"], str(page), "exec"), vars(module))  # noqa: S102 - our own page
+        tests = [value for name, value in vars(module).items() if name.startswith("test_")]
+        for test in tests:
+            if test.__code__.co_argcount:
+                test(world)
+    for test in tests:  # one may open a world of its own
+        if not test.__code__.co_argcount:
+            test()
 
 
 def test_the_job_of_the_readme_runs_as_a_message(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from onceq import errors
 
 SRC = Path(onceq.__file__).parent
 MODULES = sorted(path.stem for path in SRC.glob("*.py") if path.stem not in {"__init__", "__main__"})
+KIT = sorted(f"testing.{path.stem}" for path in (SRC / "testing").glob("*.py") if path.stem != "__init__")
 HERE = Path(__file__).parent
 
 # From the ground up. A module may import those of the floors below its own, for its types too, so there is no cycle.
@@ -51,7 +52,22 @@ FLOORS: list[set[str]] = [
     {"dev", "options", "loading"},
     {"up"},
     {"commands"},
+    {"stand_ins"},
+    {"proof"},
     {"cli"},
+]
+# The test kit, in the same order. It stands above all but the command line, and nothing below imports it.
+KIT_FLOORS: list[set[str]] = [
+    {"clock", "calls", "errors", "plain", "contents"},
+    {"timeline", "mailbox", "events"},
+    {"process"},
+    {"recorder", "subject"},
+    {"world"},
+    {"ground", "trial", "on_trial"},
+    {"scenarios", "verdict"},
+    {"report"},
+    {"proving"},
+    {"plugin"},
 ]
 # The leaves, and all that each may import of ours.
 LEAVES: dict[str, set[str]] = {
@@ -87,15 +103,18 @@ LOCAL_ONLY = {
     "dev",
     "up",
     "commands",
+    "stand_ins",
+    "proof",
     "cli",
     "models",
 }
 # Who may import what is not ours.
 FOREIGN: dict[str, set[str]] = {
-    "moto": {"local"},
-    "pytest": set(),
+    "moto": {"local", "testing.contents"},
+    "pytest": {"testing.plugin"},
+    "time_machine": {"testing.ground"},
     "boto3": set(),
-    "botocore": {"client", "dynamodb", "queue", "bucket"},
+    "botocore": {"client", "dynamodb", "queue", "bucket", "testing.process", "testing.ground"},
     "pynamodb": {"models"},
     "pydantic": set(),
     "aws_lambda_powertools": {"powertools"},
@@ -108,17 +127,22 @@ FOREIGN: dict[str, set[str]] = {
 # Who may look at os.environ. powertools does for one variable of Powertools' own, since EphemeralMetrics demands a
 # namespace where Metrics has a default; the others start or describe local processes.
 ENVIRONMENT = {"runtime", "powertools"} | {
-    *("local", "resources", "template", "statefile", "console", "dev", "commands", "cli"),
+    *("local", "resources", "template", "statefile", "console", "dev", "commands", "cli", "testing.ground"),
 }
 MOST_LINES = 350
-# All that can be raised stands on one page, however long it gets.
-LONGER = {"errors": 450}
+# All that can be raised stands on one page, however long it gets; so does all that an environment of the kit can do.
+LONGER = {"errors": 450, "testing.world": 380}
 
 
 @functools.cache
 def tree_of(module: str) -> ast.Module:
     """Return a module's syntax tree."""
-    return ast.parse((SRC / f"{module}.py").read_text(encoding="utf-8"))
+    return ast.parse(path_of(module).read_text(encoding="utf-8"))
+
+
+def path_of(module: str) -> Path:
+    """Return a module's file."""
+    return SRC / f"{module.replace('.', '/')}.py"
 
 
 def imports_of(module: str) -> set[str]:
@@ -155,6 +179,34 @@ def test_a_module_imports_only_from_the_floors_below(module: str) -> None:
     assert ours_in(module) <= below
 
 
+def kit_imports(module: str) -> set[str]:
+    """Return the modules of the kit that a module imports."""
+    return {
+        name.split(".")[2] for name in imports_of(module) if name.startswith("onceq.testing.") and name.count(".") > 1
+    }
+
+
+@pytest.mark.parametrize("module", KIT)
+def test_a_module_of_the_kit_imports_only_from_the_floors_below(module: str) -> None:
+    """The kit has floors of its own, and every module stands on one."""
+    name = module.removeprefix("testing.")
+    floor = next(number for number, floor in enumerate(KIT_FLOORS) if name in floor)
+
+    assert kit_imports(module) <= set().union(*KIT_FLOORS[:floor])
+    assert not ours_in(module) & {"commands", "stand_ins", "proof", "cli"}
+
+
+def test_every_module_of_the_kit_is_placed() -> None:
+    """A new module is placed on purpose."""
+    assert sorted(f"testing.{name}" for floor in KIT_FLOORS for name in floor) == KIT
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_the_command_line_knows_the_kit(module: str) -> None:
+    """What runs in Lambda, or locally, does not load what is for tests; one command does, in modules of its own."""
+    assert not kit_imports(module) or module in {"stand_ins", "proof"}
+
+
 @pytest.mark.parametrize("module", LEAVES)
 def test_a_leaf_imports_only_the_leaves_below_it(module: str) -> None:
     """A leaf can be read, and used, without the rest."""
@@ -168,7 +220,7 @@ def test_nothing_that_runs_in_lambda_imports_what_is_local(module: str) -> None:
     assert not ours_in(module) & LOCAL_ONLY
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", MODULES + KIT)
 def test_a_module_uses_what_is_public_in_another(module: str) -> None:
     """A name with an underscore belongs to its module."""
     private = {name for name in imports_of(module) if name.startswith("onceq.") and name.rsplit(".", 1)[-1][0] == "_"}
@@ -181,7 +233,7 @@ def test_only_these_modules_import_a_foreign_package(package: str) -> None:
     """DynamoDB is reached by dynamodb and models, SQS by queue and local, moto by local; jobs and app by none."""
     importers = {
         module
-        for module in MODULES
+        for module in MODULES + KIT
         if any(name == package or name.startswith(f"{package}.") for name in imports_of(module))
     }
 
@@ -208,18 +260,20 @@ def test_each_service_has_one_client_in_one_module() -> None:
     }
 
     assert made == {("dynamodb", "dynamodb"), ("queue", "sqs"), ("bucket", "s3")}
-    assert {module for module in MODULES if "client" in ours_in(module)} == {"dynamodb", "queue", "bucket"}
+    # local and the kit make no request through it: they are given sessions and clients that moto answers.
+    assert {module for module in MODULES if "client" in ours_in(module)} == {"dynamodb", "queue", "bucket", "local"}
     assert {m for m in MODULES if any(name == "create_client" for name, _ in calls_in(m))} == {"client"}
 
 
 def test_modules_are_imported_by_statements() -> None:
-    """An import by name would escape these tests; the command line alone loads the user's app by its name."""
+    """An import by name would escape these tests; the command line alone loads the user's own by their names."""
     assert {m for m in MODULES if any(name in {"import_module", "__import__"} for name, _ in calls_in(m))} <= {
-        "loading"
+        "loading",
+        "stand_ins",
     }
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", MODULES + KIT)
 def test_only_these_modules_read_the_environment(module: str) -> None:
     """The settings are read once, in runtime; no module's behaviour depends on a variable that nobody declared."""
     reads = any(
@@ -245,10 +299,10 @@ def test_importing_onceq_loads_nothing_heavy(statement: str) -> None:
     assert found.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", MODULES + KIT)
 def test_a_module_is_short(module: str) -> None:
     """A page that is longer than this is two."""
-    lines = len((SRC / f"{module}.py").read_text(encoding="utf-8").splitlines())
+    lines = len(path_of(module).read_text(encoding="utf-8").splitlines())
 
     assert lines <= LONGER.get(module, MOST_LINES)
 
@@ -288,12 +342,13 @@ def test_every_error_class_lives_in_errors() -> None:
     """One page shows all that can be raised; what never leaves the two seams stays beside them."""
     found = {
         (module, node.name)
-        for module in MODULES
+        for module in MODULES + KIT
         for node in ast.walk(tree_of(module))
         if isinstance(node, ast.ClassDef) and any(_is_exception(base) for base in node.bases)
     }
 
-    assert {name for name in found if name[0] != "errors"} == {("client", "PassingFault")}
+    # The kit has a page of its own.
+    assert {name for name in found if name[0] not in {"errors", "testing.errors"}} == {("client", "PassingFault")}
     drawn = inspect.getdoc(errors) or ""
     public = [
         name for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, BaseException)

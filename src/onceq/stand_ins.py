@@ -1,0 +1,140 @@
+"""What the command line puts in the place of what a job calls outside, found by the names that a person types."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceq.errors import ConfigurationError
+from onceq.intrinsics import suggestion
+from onceq.settings import require
+from onceq.testing.recorder import EffectRecorder, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+EXAMPLE = "for example jobs.payments:gateway"
+
+
+class Names:
+    """What is imported by the names that a person types."""
+
+    def __init__(self, source: Path) -> None:
+        self._source = source
+        if str(source) not in sys.path:
+            sys.path.insert(0, str(source))
+
+    def value(self, option: str, word: str) -> Any:
+        """Return what a word like ``jobs.payments:process_payment`` names."""
+        owner, name = self.place(option, word)
+        return getattr(owner, name)
+
+    def place(self, option: str, word: str) -> tuple[Any, str]:
+        """Return what has the attribute that a word names, and the attribute's name."""
+        module_name, _, path = word.partition(":")
+        require(bool(module_name and path), f"{option} {word}: give MODULE:ATTRIBUTE, {EXAMPLE}")
+        owner = self._module(option, word, module_name)
+        *outer, last = path.split(".")
+        for name in outer:
+            owner = self._attribute(option, word, owner, name)
+        self._attribute(option, word, owner, last)
+        return owner, last
+
+    def _module(self, option: str, word: str, name: str) -> Any:
+        try:
+            return importlib.import_module(name)
+        except Exception as error:
+            if isinstance(error, ModuleNotFoundError) and error.name in (name, name.partition(".")[0]):
+                message = f"{option} {word}: there is no module {error.name!r} in {self._source}"
+            else:
+                message = f"{option} {word}: {name} cannot be imported: {type(error).__name__}: {error}"
+            raise ConfigurationError(message) from error
+
+    def _attribute(self, option: str, word: str, owner: Any, name: str) -> Any:
+        try:
+            return getattr(owner, name)
+        except AttributeError:
+            told = getattr(owner, "__name__", owner)
+            message = f"{option} {word}: {told!s} has no {name!r}{suggestion(name, dir(owner))}"
+            raise ConfigurationError(message) from None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What a recorder stands in for: the attribute of an owner, as a person named it."""
+
+    word: str
+    owner: Any
+    name: str
+    original: Any
+    is_own: bool
+
+    @property
+    def path(self) -> str:
+        return self.word.partition(":")[2]
+
+    def restore(self) -> None:
+        if self.is_own:
+            setattr(self.owner, self.name, self.original)
+        else:
+            delattr(self.owner, self.name)
+
+
+@contextmanager
+def recorded(words: Sequence[str], answers: Mapping[str, Any], names: Names) -> Iterator[EffectRecorder | None]:
+    """Put stand-ins in the place of what the words name, and the originals back after the block."""
+    require(bool(words) or not answers, "--answer is what a recorded function returns: it goes with --effects")
+    places = [_place(word, names) for word in words]
+    recorder = EffectRecorder(**answers)
+    called = _called(places)
+    _check_answers(answers, places, called)
+    try:
+        for place in places:
+            setattr(place.owner, place.name, _stand_in(recorder, place, called[id(place.original)]))
+        yield recorder if places else None
+    finally:
+        for place in reversed(places):
+            place.restore()
+
+
+def _place(word: str, names: Names) -> _Place:
+    owner, name = names.place("--effects", word)
+    return _Place(word, owner, name, getattr(owner, name), name in vars(owner))
+
+
+def _called(places: Sequence[_Place]) -> dict[int, Callable[[str], str]]:
+    """Return how the effects of each original are called: with its name in front where there are several."""
+    several = {id(place.original): place for place in places}
+    paths = [place.path for place in several.values()]
+
+    def namer(place: _Place) -> Callable[[str], str]:
+        own = place.path if paths.count(place.path) == 1 else place.word
+        if inspect.isroutine(place.original):
+            return lambda _name: own
+        return lambda name: f"{own}.{name}" if len(several) > 1 else name
+
+    return {number: namer(place) for number, place in several.items()}
+
+
+def _stand_in(recorder: EffectRecorder, place: _Place, told: Callable[[str], str]) -> Any:
+    if inspect.isroutine(place.original):
+        return getattr(Part(recorder, told, place.owner), place.name)
+    return Part(recorder, told, place.original)
+
+
+def _check_answers(
+    answers: Mapping[str, Any], places: Sequence[_Place], called: Mapping[int, Callable[[str], str]]
+) -> None:
+    known = set()
+    for place in places:
+        told, is_function = called[id(place.original)], inspect.isroutine(place.original)
+        functions = [place.name] if is_function else [n for n in dir(place.original) if not n.startswith("_")]
+        known |= {told(name) for name in functions}
+    for name in answers:
+        message = f"--answer {name}: --effects has no function of that name{suggestion(name, sorted(known))}"
+        require(name in known, message)

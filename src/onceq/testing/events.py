@@ -1,0 +1,130 @@
+"""SQS events as Lambda gives them, with every attribute that AWS sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from onceq.codec import encode
+from onceq.message import seal
+from onceq.poller import lambda_event
+from onceq.testing.clock import START_MS
+from onceq.testing.contents import ACCOUNT, REGION, SENDER, checksums, deduplication_id, message_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def queue_arn(name: str) -> str:
+    """Return the ARN of a queue of the local account.
+
+    Example:
+        >>> queue_arn("JobsQueue")
+        'arn:aws:sqs:us-east-1:123456789012:JobsQueue'
+    """
+    return f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
+
+
+def envelope(job_type: Any, payload: Any, *, key: str, created_at: str = "2026-11-29T12:00:00Z") -> str:
+    """Return a message body as `onceq.App.enqueue` makes it.
+
+    Args:
+        job_type: The job type, or its name.
+        payload: Plain JSON values, a dataclass, or what else the job type takes.
+        key: The idempotency key.
+        created_at: When it was enqueued.
+
+    Example:
+        >>> envelope("greet", {"name": "Ada"}, key="k-1")[:40]
+        '{"created_at":"2026-11-29T12:00:00Z","id'
+    """
+    name = job_type if isinstance(job_type, str) else job_type.name
+    return seal(job_type=name, idempotency_key=key, payload=payload, created_at=created_at)
+
+
+def sqs_record(
+    body: Any,
+    *,
+    number: int = 1,
+    queue: str = "JobsQueue",
+    message_id: str | None = None,
+    receive_count: int = 1,
+    sent_ms: int = START_MS,
+    received_ms: int | None = None,
+    group: str | None = None,
+    attributes: Mapping[str, str | bytes | Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Return one record of an SQS event, as Lambda gives it.
+
+    The shape is that of https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html.
+
+    Args:
+        body: The body: text as it is, everything else as JSON.
+        number: Makes message id, receipt handle and sequence number.
+        queue: Name of the queue, or its ARN; ``.fifo`` at its end says that it is one.
+        message_id: Instead of the one made.
+        receive_count: SQS's ``ApproximateReceiveCount``.
+        sent_ms: When it was sent, epoch ms.
+        received_ms: When it was first received; without it a millisecond later.
+        group: The message group. On a FIFO queue ``g`` without one; on a standard one it marks a tenant.
+        attributes: Message attributes by name: text, bytes, or as SendMessage takes them, for example
+            ``{"DataType": "Number", "StringValue": "3"}``.
+
+    Example:
+        >>> sqs_record({"order_id": "o-1"})["body"]
+        '{"order_id":"o-1"}'
+    """
+    text = body if isinstance(body, str) else encode(body)
+    arn = queue if queue.startswith("arn:") else queue_arn(queue)
+    system = {
+        "ApproximateReceiveCount": str(receive_count),
+        "SentTimestamp": str(sent_ms),
+        "SenderId": SENDER,
+        "ApproximateFirstReceiveTimestamp": str(sent_ms + 1 if received_ms is None else received_ms),
+    }
+    if arn.endswith(".fifo"):
+        system |= {"SequenceNumber": f"{number:020}", "MessageDeduplicationId": deduplication_id(number, text)}
+        group = group or "g"
+    if group is not None:
+        system["MessageGroupId"] = group
+    message = {
+        "MessageId": message_id or message_id_of(number),
+        "ReceiptHandle": f"receipt-{number}-{receive_count}",
+        "Body": text,
+        "Attributes": system,
+        "MessageAttributes": {name: attribute_of(value) for name, value in (attributes or {}).items()},
+    }
+    [record] = lambda_event([message | checksums(message)], arn)["Records"]
+    return dict(record)
+
+
+def sqs_event(*bodies: Any, **options: Any) -> dict[str, Any]:
+    """Return an SQS event as Lambda gives it, a record for each body.
+
+    Args:
+        bodies: The bodies, or whole records that `sqs_record` made.
+        options: As for `sqs_record`, for each body.
+
+    Example:
+        >>> event = sqs_event(envelope("greet", {"name": "Ada"}, key="k-1"), queue="JobsQueue")
+        >>> sorted(event["Records"][0]["attributes"])[:2]
+        ['ApproximateFirstReceiveTimestamp', 'ApproximateReceiveCount']
+    """
+    return {
+        "Records": [
+            body if _is_record(body) else sqs_record(body, number=number, **options)
+            for number, body in enumerate(bodies, 1)
+        ]
+    }
+
+
+def _is_record(body: Any) -> bool:
+    return isinstance(body, dict) and body.get("eventSource") == "aws:sqs"
+
+
+def attribute_of(value: str | bytes | Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message attribute as SendMessage takes it."""
+    if isinstance(value, str):
+        return {"DataType": "String", "StringValue": value}
+    if isinstance(value, bytes):
+        return {"DataType": "Binary", "BinaryValue": value}
+    return dict(value)

@@ -1,0 +1,302 @@
+"""One line that proves a job: `prove_effectively_once` runs it in every way in which it may be delivered, and may fail.
+
+The argument of a proof: what a job does outside is counted in an undisturbed run. Then the same job is delivered twice
+and at once, dies at every point, loses every response, is overtaken at every point, comes again as another message and
+on another day. Each time the outside must have seen the same: as many effects, and one completion with one result.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from onceq.application import App
+from onceq.job_type import JobType
+from onceq.settings import require
+from onceq.testing.clock import A_DAY, PROOF_MS
+from onceq.testing.errors import NeverSettled, NotEffectivelyOnce
+from onceq.testing.ground import environment
+from onceq.testing.on_trial import NO_SECOND, ForeignOnTrial, OnTrial
+from onceq.testing.recorder import EffectRecorder
+from onceq.testing.report import Report, Result
+from onceq.testing.scenarios import TWICE, once, scenarios_of, sent_again
+from onceq.testing.subject import ConsumerSubject, Handler, Parts
+from onceq.testing.trial import Run, Scenario, Trial
+from onceq.testing.verdict import Diagnosis, Finding, Hints, findings_of
+
+if TYPE_CHECKING:
+    from onceq.testing.world import Environment
+
+FALSY: tuple[Any, ...] = (0, "", None, [], {}, False)
+Effects = EffectRecorder | Callable[[], int]
+
+
+def prove_effectively_once(
+    job_type: JobType[..., Any],
+    payload: Any,
+    *,
+    effects: Effects | None = None,
+    app: App | None = None,
+    key: str | int | None = None,
+    other: Any = None,
+    group: str | None = None,
+    setup: Callable[[], object] | None = None,
+    progress: Callable[[Result], object] = lambda _result: None,
+    env: Environment | None = None,
+) -> Report:
+    """Prove that a job takes effect once, whatever happens to its messages and workers.
+
+    Args:
+        job_type: The job type.
+        payload: What it gets.
+        effects: Counts what it does outside: an `EffectRecorder` in the place of what it calls, or a callable that
+            returns how many effects there are by now, for example rows of a table. What it stages (`ctx.send`,
+            `ctx.transaction`) is counted in any case.
+        app: The application, for its middleware and the job types that the job sends to; without it the one of ``env``,
+            or one of this job type alone.
+        key: The idempotency key; without it the job type's ``key=`` derives one, or the kit makes one.
+        other: The payload of a second job, where the key is derived and the kit cannot find one by itself.
+        group: The message group, on a FIFO queue.
+        setup: Called before each scenario: puts what the job needs into its tables.
+        progress: Told each scenario's result as it ends.
+        env: Where to run; without it one is opened, on locked moto, with the tables of ``template.yaml``.
+
+    Returns:
+        The report; its ``summary()`` is one line.
+
+    Raises:
+        NotEffectivelyOnce: If a scenario ended with too many or too few effects, no completion, or another result. It
+            shows the shortest timeline that breaks the job.
+        ConfigurationError: If the template, the application or the payload cannot be used.
+
+    Example:
+        >>> from onceq import Context, job
+        >>> gateway = EffectRecorder()
+        >>> @job("charge_order", max_duration=5)
+        ... def charge_order(payload: dict, ctx: Context) -> dict:
+        ...     key = ctx.idempotency_key_for("charge")
+        ...     return ctx.step("charge", gateway.charge, payload["cents"], idempotency_key=key)
+        >>> report = prove_effectively_once(charge_order, {"cents": 500}, effects=gateway)
+        >>> report.effects
+        {'charge': 1}
+    """
+    __tracebackhide__ = True
+    _check(job_type, effects)
+    with _opened(env, job_type, app) as world:
+        job = OnTrial(job_type, payload, key, other, group)
+        return _Proof(world, job, effects, setup, job_type.name, progress).run()
+
+
+def prove_consumer(
+    make: Callable[[Parts], Handler],
+    body: Mapping[str, Any],
+    *,
+    identity: str = "order_id",
+    effects: Callable[[], int] | None = None,
+    name: str = "",
+    env: Environment | None = None,
+) -> Report:
+    """Prove that a consumer of another make runs a job's effect once: a Lambda handler that you wrote by hand.
+
+    Args:
+        make: Gets the `Parts` to work with and returns the handler: ``handler(event, context)``. Its job is
+            ``parts.work(body, idempotency_key=…)``, which has the effect and returns the result.
+        body: The body of a message, as JSON values.
+        identity: The field that says which job it is; a second job has another value there.
+        effects: Counts the effects, where they are not those of ``parts.work``: for example rows of a table.
+        name: What the report calls it; without it the function's name.
+        env: Where to run; without it one is opened on locked moto.
+
+    Returns:
+        The report.
+
+    Raises:
+        NotEffectivelyOnce: If a scenario ended with too many or too few effects, or a worker wrote what it did not own.
+        ConfigurationError: If the environment cannot be used.
+    """
+    __tracebackhide__ = True
+    require(
+        identity in body, f"the body has no {identity!r}: say with identity= which field tells one job from another"
+    )
+    recorder = EffectRecorder()
+    with _opened(env, None, App([])) as world:
+        table = world.settings.claims_table
+        consumer = ForeignOnTrial(dict(body), identity, table)
+
+        def work(message: Any, **named: Any) -> Any:
+            answer = recorder.call("work", message, **named)
+            return consumer.result if consumer.falsy else answer
+
+        world.use(ConsumerSubject(make, table, work))
+        named = name or getattr(make, "__name__", "the consumer")
+        return _Proof(world, consumer, effects or recorder, None, named).run()
+
+
+@contextmanager
+def _opened(env: Environment | None, job_type: JobType[..., Any] | None, app: App | None) -> Iterator[Environment]:
+    opened: AbstractContextManager[Environment] = nullcontext(env) if env is not None else environment(app)
+    with opened as world:
+        chosen = None
+        if job_type is not None:
+            chosen = app or (world.app_given if job_type in world.app_given.job_types else App([job_type]))
+            require(
+                job_type in chosen.job_types,
+                f"app= does not have {job_type.name!r} itself: App([that, {job_type.name}])",
+            )
+        with world.used_by(chosen, at_ms=PROOF_MS):
+            yield world
+
+
+def _check(job_type: object, effects: object) -> None:
+    """Raise: ConfigurationError, if these are not what a proof takes."""
+    require(isinstance(job_type, JobType), f"{job_type!r} is no job type: give the function that has @job above it")
+    is_count = inspect.ismethod(effects) and isinstance(effects.__self__, EffectRecorder)
+    require(not is_count, "effects= takes the recorder itself, not its count: it is cleared before each scenario")
+    fits = effects is None or isinstance(effects, EffectRecorder) or callable(effects)
+    told = type(effects).__name__
+    require(
+        fits,
+        f"effects= is an EffectRecorder, or a function that returns the number by now, no {told}: put "
+        "EffectRecorder(like=…) in the place of what the job calls, and give that",
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ the proof
+
+
+@dataclass
+class _Proof:
+    world: Environment
+    tried: Any
+    effects: Effects | None
+    setup: Callable[[], object] | None
+    name: str
+    progress: Callable[[Result], object] = lambda _result: None
+    points: Run = field(init=False)
+
+    def run(self) -> Report:
+        __tracebackhide__ = True
+        first, hints = self._undisturbed()
+        results = [self._result(once(), first, hints)]
+        if not results[0].findings:
+            results += [self._try(scenario, hints) for scenario in self._scenarios()]
+        twice = [result.ok for result in results if result.group == TWICE]
+        if isinstance(self.tried, ForeignOnTrial) and twice and all(twice):
+            results += self._falsy(hints)
+        report = Report(self.name, results, dict(hints.expected))
+        if not report.ok:
+            raise NotEffectivelyOnce(report)
+        return report
+
+    def _scenarios(self) -> Iterator[Scenario]:
+        yield from scenarios_of(
+            self.points.points,
+            first=self.points.first_points,
+            keys_last=self.tried.keys_last,
+            most_attempts=self.tried.most_attempts,
+            others=max(1, self.tried.others),
+        )
+        if self.tried.sent_again_after:
+            yield sent_again(self.tried.sent_again_after)
+
+    def _undisturbed(self) -> tuple[Run, Hints]:
+        first = self._play(once())
+        expected: dict[str, int] = {}
+        for effect in first.effects:
+            expected[effect.name] = first.distinct(effect.name)
+        varies, forgotten = [], False
+        told = _identities(first)
+        points = first
+        for diagnosis, changed in (
+            (Diagnosis.KEY_RANDOM, lambda _world: None),
+            (Diagnosis.KEY_FROM_TIME, lambda world: world.pass_time(A_DAY)),
+            (Diagnosis.KEY_FROM_MESSAGE_ID, lambda world: world.mailbox.skip()),
+        ):
+            again = self._play(once(), before=changed)
+            # A warm process: what is made once is made by now.
+            points = again if diagnosis is Diagnosis.KEY_RANDOM else points
+            forgotten = forgotten or len(again.effects) < len(first.effects)
+            if _identities(again) != told and not forgotten:
+                varies.append(diagnosis)
+                break
+        is_foreign = isinstance(self.tried, ForeignOnTrial)
+        self.points = points
+        return first, Hints(
+            expected=expected,
+            varies=tuple(varies),
+            forgotten=forgotten,
+            after_completion=_is_after_completion(first),
+            claims=any(one.call is not None and one.call.is_write for one in first.timeline.entries),
+            remembers=bool(first.items) if is_foreign else None,
+        )
+
+    def _try(self, scenario: Scenario, hints: Hints) -> Result:
+        if scenario.jobs > 1 and not self.tried.others:
+            result = Result(scenario.group, scenario.name, skipped=NO_SECOND)
+            self.progress(result)
+            return result
+        return self._result(scenario, self._play(scenario, then_again=True), hints)
+
+    def _result(self, scenario: Scenario, run: Run, hints: Hints) -> Result:
+        found = findings_of(run, hints, starts_once=self.tried.starts_once)
+        if not any(hints.expected.values()):
+            counted = Diagnosis.NOTHING_COUNTED if self.effects is None else Diagnosis.NO_EFFECT
+            found.append(Finding(counted, "not one effect in an undisturbed run"))
+        result = Result(scenario.group, scenario.name, found, run)
+        self.progress(result)
+        return result
+
+    def _falsy(self, hints: Hints) -> Iterator[Result]:
+        self.tried.falsy = True
+        for value in FALSY:
+            self.tried.result = value
+
+            def play(trial: Trial) -> None:
+                letter = trial.send()
+                trial.deliver(letter)
+                trial.redeliver(letter)
+
+            scenario = Scenario("result", f"delivered twice, with the result {value!r}", play)
+            yield self._try(scenario, replace(hints, falsy=True))
+        self.tried.falsy = False
+
+    def _play(
+        self,
+        scenario: Scenario,
+        *,
+        before: Callable[[Environment], object] = lambda _world: None,
+        then_again: bool = False,
+    ) -> Run:
+        self.world.reset()
+        if self.setup is not None:
+            self.setup()
+        before(self.world)
+        trial = Trial(self.world, self.tried, self.effects)
+        error, settled = None, None
+        try:
+            scenario.play(trial)
+            trial.settle()
+            if then_again:
+                # Whatever happened: one more delivery changes nothing. What is lost by now it must not bring back.
+                settled = trial.counts()
+                trial.once_more()
+        except NeverSettled as never:
+            error = never
+        run = trial.facts(scenario.name, jobs=scenario.jobs, troubled=scenario.troubled, error=error)
+        return replace(run, settled=settled)
+
+
+def _identities(run: Run) -> set[str]:
+    """Return what a run named things by: downstream keys, and the keys of the items that it wrote."""
+    keys = {effect.key for effect in run.effects if effect.key}
+    items = {entry.call.item for entry in run.timeline.entries if entry.call is not None and entry.call.is_write}
+    return keys | items
+
+
+def _is_after_completion(run: Run) -> bool:
+    """Return whether an effect comes after the last write of its worker."""
+    writes = [one.number for one in run.timeline.entries if one.call is not None and one.call.is_write and one.landed]
+    return bool(writes) and any(effect.at > writes[-1] for effect in run.effects if effect.at)

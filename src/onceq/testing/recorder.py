@@ -1,0 +1,239 @@
+"""A stand-in for what a job calls outside: it writes every call down, and remembers keys as a provider does."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from onceq.testing.errors import EffectFailed
+from onceq.testing.process import CURRENT
+from onceq.testing.timeline import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+KEY = "idempotency_key"
+# Constants of what is stood in for.
+PLAIN = (str, bytes, int, float, tuple, frozenset, list, dict, Enum)
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One effect as the outside saw it.
+
+    Args:
+        name: What was done, for example ``charge``.
+        key: The downstream idempotency key that came with it; ``None`` if there was none.
+        arguments: What it was called with, in order.
+        named: What it was called with by name, without the key.
+        worker: Which worker did it; ``""`` outside of a run.
+        number: Its place among all calls, from 1; a call that repeats a key has a number, too.
+        repeated: Whether the key had come before: a provider answers such a call again and does nothing.
+        at: The entry of the timeline, from 1; 0 outside of a run.
+        in_step: Whether it was called inside a step.
+        refused: Whether the answer raised: then nothing happened.
+        differs: Whether its key had come with other arguments: a provider refuses such a call.
+    """
+
+    name: str
+    key: str | None
+    arguments: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+    worker: str = ""
+    number: int = 0
+    repeated: bool = False
+    at: int = 0
+    in_step: bool = False
+    refused: bool = False
+    differs: bool = False
+
+
+class EffectRecorder:
+    """Stands in for a gateway: every function of it is an effect that is written down.
+
+    A call with ``idempotency_key=`` is answered as providers do: the first time it happens, and later calls with the
+    same key get the same answer and do nothing. A call without a key happens every time.
+
+    Example:
+        >>> gateway = EffectRecorder(charge={"id": "ch_1"})
+        >>> gateway.charge("cus_1", 500, idempotency_key="k-1")
+        {'id': 'ch_1'}
+        >>> gateway.charge("cus_1", 500, idempotency_key="k-1")
+        {'id': 'ch_1'}
+        >>> gateway.count("charge"), len(gateway.calls)
+        (1, 2)
+    """
+
+    def __init__(
+        self,
+        *,
+        key: str = KEY,
+        like: Any = None,
+        fails: type[Exception] | Exception = EffectFailed,
+        **answers: Any,
+    ) -> None:
+        """Answer each function with what is given for it, or with ``{"id": "<name>-<number>"}``.
+
+        Args:
+            key: The name of the parameter that takes the downstream key.
+            like: What it stands in for, for example a module: its exception classes and constants are kept, so that a
+                job's ``except gateway.CardDeclined`` works, and what is ``async def`` there is awaited here.
+            fails: What a scenario lets a call raise: give what your client raises when the provider does not answer,
+                since a job that catches that exception alone is put on trial by no other.
+            answers: Answers by function: a value, or a callable that gets the call's arguments and may raise.
+        """
+        self._key = key
+        self._like = like
+        self._fails = fails
+        self._answers = answers
+        self._lock = threading.RLock()
+        self._given: dict[tuple[str, str | None], Any] = {}
+        self._asked: dict[tuple[str, str], Any] = {}
+        self.calls: list[Effect] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a function that is an effect.
+
+        Raises:
+            AttributeError: If what it stands in for has no such name, or the name begins with an underscore and nothing
+                is stood in for: whatever copies or patches objects asks for such names.
+        """
+        if name.startswith("__") or (name.startswith("_") and self._like is None):
+            raise AttributeError(name)
+        # Without a default: a name that the original lacks is a mistake of the job's.
+        original = None if self._like is None else getattr(self._like, name)
+        if isinstance(original, PLAIN) or (isinstance(original, type) and issubclass(original, BaseException)):
+            return original
+        if self._like is not None and not inspect.isroutine(original):
+            return Part(self, lambda inner: f"{name}.{inner}", original)
+
+        async def awaited(*arguments: Any, **named: Any) -> Any:
+            return self.call(name, *arguments, **named)
+
+        def called(*arguments: Any, **named: Any) -> Any:
+            return self.call(name, *arguments, **named)
+
+        return awaited if inspect.iscoroutinefunction(original) else called
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Be an effect itself, named ``effect``: for a job that takes one function."""
+        return self.call("effect", *arguments, **named)
+
+    def call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
+        """Write an effect down and answer it.
+
+        Raises:
+            EffectFailed: Where a scenario lets it fail.
+            Crash: Where a scenario lets the process die.
+        """
+        given = named.pop(self._key, None)
+        key = None if given is None else str(given)
+        process = CURRENT.get()
+        if process is None:
+            return self._happen(name, key, arguments, named, "")
+
+        def act() -> Any:
+            return self._happen(name, key, arguments, named, process.name)
+
+        return process.effect(name, act, lambda: self._failure(name))
+
+    def _failure(self, name: str) -> Exception:
+        return self._fails if isinstance(self._fails, Exception) else self._fails(f"{name}: the provider is down")
+
+    @property
+    def effects(self) -> list[Effect]:
+        """What happened: the calls without those that repeated a key, or were refused."""
+        return [call for call in self.calls if not call.repeated and not call.refused]
+
+    def count(self, name: str | None = None) -> int:
+        """Return how many effects of that name happened, or of all."""
+        return sum(name in (None, effect.name) for effect in self.effects)
+
+    def clear(self) -> None:
+        """Forget everything, as if no call had come."""
+        with self._lock:
+            self.calls.clear()
+            self._given.clear()
+            self._asked.clear()
+
+    def _happen(
+        self, name: str, key: str | None, arguments: tuple[Any, ...], named: Mapping[str, Any], worker: str
+    ) -> Any:
+        process = CURRENT.get()
+        asked = _plain([arguments, named])
+        with self._lock:
+            first = None if key is None else self._asked.setdefault((name, key), asked)
+            known = key is not None and (name, key) in self._given
+            number, at = len(self.calls) + 1, 0
+            if process is not None:
+                told = (
+                    f" again, as {key}: nothing happens"
+                    if known
+                    else ", without a key"
+                    if key is None
+                    else f", as {key}"
+                )
+                at = process.timeline.add(worker, Kind.EFFECT, f"{name}{told}").number
+            differs = key is not None and first != asked
+            call = Effect(name, key, arguments, dict(named), worker, number, known, at, _in_step(), differs=differs)
+            self.calls.append(call)
+            if known:
+                return self._given[name, key]
+        # Outside of the lock: the answer may be a callable that stands still itself.
+        try:
+            answer = self._answer(name, number, arguments, named)
+        except Exception:
+            with self._lock:
+                self.calls[number - 1] = replace(call, refused=True)
+            raise
+        with self._lock:
+            return answer if key is None else self._given.setdefault((name, key), answer)
+
+    def _answer(self, name: str, number: int, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        answer = self._answers.get(name, {"id": f"{name}-{number}"})
+        return answer(*arguments, **named) if callable(answer) else answer
+
+
+class Part(EffectRecorder):
+    """Stands in for one of several things: what it is asked is an effect of the whole's, named after both.
+
+    Args:
+        whole: The recorder that writes it down.
+        told: Gives an effect its name there.
+        like: What it stands in for.
+    """
+
+    def __init__(self, whole: EffectRecorder, told: Callable[[str], str], like: Any) -> None:
+        """Stand in for it."""
+        super().__init__(like=like)
+        self._whole = whole
+        self._told = told
+
+    def call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
+        """Let the whole write it down."""
+        return self._whole.call(self._told(name), *arguments, **named)
+
+
+def _plain(value: Any) -> Any:
+    """Return what of a call can be compared with that of another: no object that is another one in every attempt."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value if isinstance(value, str | int | float | bytes) else type(value).__name__
+
+
+def _in_step() -> bool:
+    """Return whether a step's function is what calls: the frames of `onceq.steps` stand below it then."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `traceback.walk_stack` uses, without its cost
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "onceq.steps":
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,144 @@
+"""What a proof found, as a text that a person reads in the log of a failed test."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from onceq.testing.timeline import WIDEST
+from onceq.testing.verdict import Diagnosis, Finding
+
+if TYPE_CHECKING:
+    from onceq.testing.trial import Run
+
+# A picture that is longer than this is cut in the middle.
+MOST_LINES = 70
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one scenario.
+
+    Args:
+        group: What the scenario is about.
+        name: The scenario.
+        findings: What is wrong, the nearest to the cause first; nothing if all is well.
+        run: Its facts; ``None`` if it was not run.
+        skipped: Why it was not run.
+    """
+
+    group: str
+    name: str
+    findings: list[Finding] = field(default_factory=list)
+    run: Run | None = None
+    skipped: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a proof found.
+
+    Args:
+        subject: Name of what was on trial.
+        results: A result for each scenario, in order.
+        effects: How many effects of each name one job has.
+    """
+
+    subject: str
+    results: list[Result]
+    effects: dict[str, int]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong in any scenario."""
+        return all(result.ok for result in self.results)
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """What is wrong, by the finding that is nearest to the cause."""
+        worst = self.worst
+        return worst.findings[0].diagnosis if worst else None
+
+    @property
+    def worst(self) -> Result | None:
+        """The result that shows the nearest cause by the shortest timeline."""
+        order = [*Diagnosis]
+        failed = [result for result in self.results if result.findings]
+        return min(
+            failed,
+            key=lambda one: (order.index(one.findings[0].diagnosis), len(one.run.timeline.entries) if one.run else 0),
+            default=None,
+        )
+
+    def text(self) -> str:
+        """Return the whole report."""
+        return "\n".join([self.summary(), "", *self.table(), *self.picture()])
+
+    def summary(self) -> str:
+        """Return one line."""
+        ran = sum(result.run is not None for result in self.results)
+        failed = sum(not result.ok for result in self.results)
+        if not failed:
+            counted = ", ".join(f"{name} x{number}" for name, number in self.effects.items())
+            return f"{self.subject} takes effect once: {ran} scenarios, {counted} in each"
+        return f"{self.subject} does not take effect once: {failed} of {ran} scenarios fail. {self.diagnosis}"
+
+    def table(self) -> list[str]:
+        """Return a line for each scenario."""
+        lines = []
+        width = max((len(result.group) for result in self.results), default=0)
+        for result in self.results:
+            mark = "·" if result.run is None else "✓" if result.ok else "✗"
+            said = f"  not run: {result.skipped}" if result.run is None else ""
+            lines.append(f"  {mark} {result.group:<{width}}  {result.name}{said}")
+            lines += [f"    {'':<{width}}  {one.diagnosis} ({one.evidence})" for one in result.findings]
+        return lines
+
+    def picture(self, columns: int = WIDEST) -> list[str]:
+        """Return the shortest timeline that shows what is wrong, in lanes; nothing if nothing is.
+
+        Args:
+            columns: How wide it may be.
+        """
+        worst = self.worst
+        if worst is None or worst.run is None:
+            return []
+        lines = worst.run.timeline.lanes(columns - 2).splitlines()
+        if len(lines) > MOST_LINES:
+            half = MOST_LINES // 2
+            lines = [*lines[:half], f"      … {len(lines) - 2 * half} lines …", *lines[-half:]]
+        return ["", f"{worst.name}:", "", *(f"  {line}" for line in lines), "", *_records(worst.run)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the same as plain values."""
+        return {
+            "subject": self.subject,
+            "ok": self.ok,
+            "diagnosis": self.diagnosis and self.diagnosis.name,
+            "effects": self.effects,
+            "scenarios": [
+                {
+                    "group": result.group,
+                    "name": result.name,
+                    "ok": result.ok,
+                    "skipped": result.skipped,
+                    "findings": [{"diagnosis": o.diagnosis.name, "evidence": o.evidence} for o in result.findings],
+                }
+                for result in self.results
+            ],
+        }
+
+
+def _records(run: Run) -> list[str]:
+    happened = Counter(effect.name for effect in run.effects)
+    lines = [f"  effects: {', '.join(f'{name} x{number}' for name, number in happened.items()) or 'none'}"]
+    for record in run.records:
+        said = f"  {record.error}" if record.error else ""
+        lines.append(f"  record: {record.pk}  {record.status}, attempt {record.attempts}{said}")
+    return lines

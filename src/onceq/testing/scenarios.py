@@ -1,0 +1,307 @@
+"""The ways in which one job's messages may come, and in which its workers may fail. One function makes each.
+
+Where something can go wrong is read from an undisturbed run: every request that it made, every effect that it had, and
+the moment before its answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceq.testing.clock import A_DAY
+from onceq.testing.process import ANSWER, Move
+from onceq.testing.trial import Scenario, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from onceq.testing.mailbox import Letter
+    from onceq.testing.process import Director, Point, Worker
+
+AT_ONCE = 5
+TWICE, TWO_JOBS = "twice", "two jobs"
+DEATHS = 3
+# Longer than any lease, clock skew and visibility timeout of a run: a Lambda function ends after 15 minutes at most.
+PAST_EVERY_LEASE = 1_000.0
+
+
+def once() -> Scenario:
+    """Return the undisturbed run."""
+
+    def play(trial: Trial) -> None:
+        trial.deliver(trial.send())
+
+    return Scenario("once", "delivered once", play)
+
+
+def scenarios_of(
+    points: Sequence[Point], *, first: int, keys_last: float | None, most_attempts: int, others: int
+) -> Iterator[Scenario]:
+    """Return the scenarios of a job whose undisturbed run came by these points.
+
+    Args:
+        points: The points.
+        first: How many of them its first delivery came by.
+        keys_last: Seconds for which the services remember downstream keys; ``None`` for ever.
+        most_attempts: After how many crashes the job is given up.
+        others: How many second jobs there are.
+    """
+    yield from _delivered_again()
+    for number, point in enumerate(points):
+        yield _crash(number, point, Move.CRASH)
+        if point.what != ANSWER:
+            yield _crash(number, point, Move.CRASH_AFTER)
+        if point.may_lose:
+            yield _lost(number, point)
+    for number, point in enumerate(points[:first]):
+        yield _overtaken(number, point, past_lease=False)
+        if number:
+            yield _overtaken(number, point, past_lease=True)
+    for number, point in enumerate(points):
+        if point.is_effect:
+            yield _effect_fails(number, point, Move.FAIL)
+            yield _effect_fails(number, point, Move.LOSE)
+            yield _zombie_fails(number, point, first)
+            yield _retried_as_new_message(number, point)
+            yield _retried_a_day_later(number, point, keys_last)
+            if most_attempts > DEATHS:
+                yield _dies_again(point)
+    yield _at_once()
+    yield _slow(points[:first])
+    yield _come_back_early(points)
+    yield _redriven()
+    yield _two_jobs_at_once()
+    yield from (_two_jobs(number) for number in range(1, others + 1))
+    yield _two_jobs_fail((), "every effect fails")
+    yield _two_jobs_fail((1,), "the first effect fails")
+    yield _two_jobs_fail((2,), "the second effect fails")
+
+
+def _delivered_again() -> Iterator[Scenario]:
+    def twice(trial: Trial) -> None:
+        letter = trial.send()
+        trial.deliver(letter)
+        trial.redeliver(letter)
+
+    def as_new_message(trial: Trial) -> None:
+        letter = trial.send()
+        trial.deliver(letter)
+        trial.deliver(trial.environment.mailbox.duplicate(letter))
+
+    def in_one_batch(trial: Trial) -> None:
+        letter = trial.send()
+        trial.deliver(letter, trial.environment.mailbox.duplicate(letter))
+
+    yield Scenario(TWICE, "delivered twice, one after the other", twice)
+    yield Scenario(TWICE, "delivered again under a new message id", as_new_message)
+    yield Scenario("batch", "in a batch with its duplicate", in_one_batch)
+
+
+def sent_again(seconds: float) -> Scenario:
+    """Return the scenario of a producer that sends its job a second time."""
+
+    def play(trial: Trial) -> None:
+        trial.deliver(trial.send())
+        trial.environment.pass_time(seconds)
+        trial.deliver(trial.send())
+
+    return Scenario(TWICE, f"sent a second time, {seconds / 3600:.0f} hours later", play)
+
+
+def _crash(number: int, point: Point, move: Move) -> Scenario:
+    when = "before" if move is Move.CRASH else "after"
+
+    def play(trial: Trial) -> None:
+        trial.deliver(trial.send(), moves=trial.plan(number, point, move))
+
+    return Scenario("crash", f"crashed {when}: {point.what}", play, troubled=True)
+
+
+def _lost(number: int, point: Point) -> Scenario:
+    def play(trial: Trial) -> None:
+        trial.deliver(trial.send(), moves=trial.plan(number, point, Move.LOSE))
+
+    return Scenario("lost", f"the response is lost: {point.what}", play, troubled=True)
+
+
+def _overtaken(number: int, point: Point, *, past_lease: bool) -> Scenario:
+    def play(trial: Trial) -> None:
+        letter = trial.send()
+        first = _standing(trial, letter, number)
+        if past_lease:
+            trial.environment.pass_time(PAST_EVERY_LEASE)
+        trial.redeliver(letter)
+        first.finish()
+
+    if past_lease:
+        name = f"taken over while the first stands before: {point.what}"
+        return Scenario("zombie", name, play, troubled=True)
+    return Scenario("at once", f"delivered while the first stands before: {point.what}", play)
+
+
+def _standing(trial: Trial, letter: Letter, number: int) -> Worker:
+    worker, _ = trial.environment.start(letter)
+    for _ in range(number):
+        worker.go()
+    return worker
+
+
+def _effect_fails(number: int, point: Point, move: Move) -> Scenario:
+    def play(trial: Trial) -> None:
+        trial.deliver(trial.send(), moves=trial.plan(number, point, move))
+
+    name = f"{point.what} fails the first time" if move is Move.FAIL else f"{point.what} happens, its answer is lost"
+    return Scenario("failure", name, play, troubled=True)
+
+
+def _zombie_fails(number: int, point: Point, first: int) -> Scenario:
+    def play(trial: Trial) -> None:
+        letter = trial.send()
+        zombie = _standing(trial, letter, min(number, first - 1))
+        trial.environment.pass_time(PAST_EVERY_LEASE)
+        trial.redeliver(letter)
+        zombie.go(Move.FAIL)
+        zombie.finish()
+
+    return Scenario("zombie", f"taken over, then the first one's {point.what} fails", play, troubled=True)
+
+
+def _retried_as_new_message(number: int, point: Point) -> Scenario:
+    def play(trial: Trial) -> None:
+        letter = trial.send()
+        trial.deliver(letter, moves=trial.plan(number, point, Move.CRASH_AFTER))
+        trial.environment.pass_time(PAST_EVERY_LEASE)
+        trial.deliver(trial.environment.mailbox.replace(letter))
+
+    return Scenario("crash", f"crashed after {point.what}, then a new message id", play, troubled=True)
+
+
+def _retried_a_day_later(number: int, point: Point, keys_last: float | None) -> Scenario:
+    seconds = A_DAY if keys_last is None else min(A_DAY, max(PAST_EVERY_LEASE, keys_last - 600))
+
+    def play(trial: Trial) -> None:
+        trial.deliver(trial.send(), moves=trial.plan(number, point, Move.CRASH_AFTER))
+        trial.environment.pass_time(seconds)
+
+    name = f"crashed after {point.what}, and retried {seconds / 3600:.0f} hours later"
+    return Scenario("crash", name, play, troubled=True)
+
+
+def _at_once() -> Scenario:
+    def play(trial: Trial) -> None:
+        letter = trial.send()
+        letters = [letter, *(trial.environment.mailbox.duplicate(letter) for _ in range(AT_ONCE - 1))]
+        workers = [trial.environment.start(one)[0] for one in letters]
+        while any(not worker.is_over for worker in workers):
+            for worker in workers:
+                worker.go()
+
+    return Scenario("at once", f"{AT_ONCE} workers at once, in step", play)
+
+
+def _slow(points: Sequence[Point]) -> Scenario:
+    """Let the message come again while the first worker takes most of the time that it has."""
+    number = next((n for n, point in enumerate(points) if point.is_effect), 1)
+
+    def play(trial: Trial) -> None:
+        letter = trial.send()
+        first = _standing(trial, letter, min(number, len(points) - 1))
+        trial.environment.pass_time(0.9 * trial.environment.mailbox.timeout_of(trial.home))
+        trial.redeliver(letter)
+        first.finish()
+
+    return Scenario("at once", "delivered while the first is slow, but within its time", play)
+
+
+def _come_back_early(points: Sequence[Point]) -> Scenario:
+    number = min(1, len(points) - 1)
+
+    def play(trial: Trial) -> None:
+        letter = trial.send()
+        trial.deliver(letter, moves=trial.plan(number, points[number], Move.CRASH))
+        # The queue gives it back before the lease is over: it has to wait, not to run and not to be lost.
+        trial.redeliver(letter)
+
+    return Scenario("stale", "crashed, and redelivered before its lease is over", play, troubled=True)
+
+
+def _redriven() -> Scenario:
+    def play(trial: Trial) -> None:
+        environment = trial.environment
+        letter = trial.send()
+        for _ in range(trial.tried.most_attempts + 1):
+            if letter not in environment.mailbox.letters:
+                break
+            environment.deliver(letter, director=_dying_in_the_job(trial))
+            environment.pass_time(PAST_EVERY_LEASE)
+        if letter in environment.mailbox.letters:
+            # As the queue's own redrive policy does with what nobody ends.
+            letter.place = environment.mailbox.place_of(letter.place.dlq_arn)
+        home = environment.mailbox.place_of(trial.home)
+        for dead in environment.dead_letters():
+            environment.mailbox.redrive(dead.place, home)
+
+    return Scenario("redrive", "crashed at every attempt, and redriven from the dead-letter queue", play, troubled=True)
+
+
+def _dying_in_the_job(trial: Trial) -> Director:
+    began = len(trial.environment.seen.starts)
+
+    def direct(point: Point) -> Move:
+        trial.points.append(point)
+        return Move.CRASH if len(trial.environment.seen.starts) > began else Move.PASS
+
+    return direct
+
+
+def _two_jobs(number: int) -> Scenario:
+    def play(trial: Trial) -> None:
+        trial.deliver(trial.send())
+        trial.deliver(trial.send(other=number))
+
+    told = "two different jobs" if number == 1 else f"two different jobs, in another field ({number})"
+    return Scenario(TWO_JOBS, told, play, jobs=2)
+
+
+def _two_jobs_at_once() -> Scenario:
+    def play(trial: Trial) -> None:
+        workers = [trial.environment.start(letter)[0] for letter in (trial.send(), trial.send(other=1))]
+        while any(not worker.is_over for worker in workers):
+            for worker in workers:
+                worker.go()
+
+    return Scenario(TWO_JOBS, "two different jobs at once, in step", play, jobs=2)
+
+
+def _two_jobs_fail(which: Collection[int], told: str) -> Scenario:
+    def play(trial: Trial) -> None:
+        letters = [trial.send(), trial.send(other=1)]
+        trial.environment.deliver(letters, director=_at_effects(trial, Move.FAIL, which=which))
+
+    return Scenario(TWO_JOBS, f"two different jobs in one batch, where {told}", play, jobs=2, troubled=True)
+
+
+def _dies_again(point: Point) -> Scenario:
+    def play(trial: Trial) -> None:
+        letter = trial.send()
+        for _ in range(DEATHS):
+            if letter in trial.environment.mailbox.letters:
+                director = _at_effects(trial, Move.CRASH_AFTER, which=(1,), shape=point.shape)
+                trial.environment.deliver(letter, director=director)
+                trial.environment.pass_time(PAST_EVERY_LEASE)
+
+    return Scenario("crash", f"crashed after {point.what}, {DEATHS} times", play, troubled=True)
+
+
+def _at_effects(trial: Trial, move: Move, *, which: Collection[int] = (), shape: str = "") -> Director:
+    """Return a director that makes a move at the effects of these numbers, from 1; at all, if none are given."""
+    met = 0
+
+    def direct(point: Point) -> Move:
+        nonlocal met
+        trial.points.append(point)
+        met += point.is_effect and shape in ("", point.shape)
+        is_one = point.is_effect and shape in ("", point.shape) and (not which or met in which)
+        return move if is_one else Move.PASS
+
+    return direct

@@ -1,0 +1,158 @@
+"""What happened in one run, in order, and how it looks: a list of lines, or lanes, one for each worker."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onceq.testing.calls import Call
+    from onceq.testing.clock import FrozenClock
+
+LANE_WIDTH = 30
+NARROWEST = 16
+AT_WIDTH = 12  # as wide as a day in seconds
+LONGEST_WORD = 20
+WIDEST = 120
+WORLD = ""
+
+
+class Kind(StrEnum):
+    """What an entry of a timeline is."""
+
+    DELIVERY = "delivery"
+    CALL = "call"
+    EFFECT = "effect"
+    FAULT = "fault"
+    DEATH = "death"
+    RETURN = "return"
+    TIME = "time"
+    ANSWER = "answer"
+
+
+PREFIXES = {
+    Kind.EFFECT: "effect: ",
+    Kind.FAULT: "✗ ",
+    Kind.DEATH: "✗ ",
+    Kind.RETURN: "returns ",
+    Kind.ANSWER: "→ ",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that happened.
+
+    Args:
+        number: Its place in the timeline, from 1.
+        at_ms: When, epoch ms on the kit's clock.
+        worker: Whose doing it was; ``""`` for the world's.
+        kind: What it is.
+        what: Its words.
+        call: The request, if it is one.
+        landed: Whether a request was applied.
+    """
+
+    number: int
+    at_ms: int
+    worker: str
+    kind: Kind
+    what: str
+    call: Call | None = None
+    landed: bool = True
+
+
+@dataclass
+class Timeline:
+    """What happened, in order.
+
+    Example:
+        >>> from onceq.testing.clock import FrozenClock
+        >>> timeline = Timeline(FrozenClock())
+        >>> _ = timeline.add("w1", Kind.CALL, "claim")
+        >>> timeline.clock.advance(2)
+        >>> _ = timeline.add("w2", Kind.EFFECT, "charge")
+        >>> print(timeline.text())
+          1      +0.000 s  w1  claim
+          2      +2.000 s  w2  effect: charge
+    """
+
+    clock: FrozenClock
+    entries: list[Entry] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Note when it began."""
+        self.began_ms = self.clock.now_ms()
+
+    def add(self, worker: str, kind: Kind, what: str, *, call: Call | None = None, landed: bool = True) -> Entry:
+        """Write down what happened now."""
+        entry = Entry(len(self.entries) + 1, self.clock.now_ms(), worker, kind, what, call, landed)
+        self.entries.append(entry)
+        return entry
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return (self.clock.now_ms() - self.began_ms) / 1000
+
+    @property
+    def workers(self) -> list[str]:
+        """The workers, in the order in which they appear."""
+        return list(dict.fromkeys(entry.worker for entry in self.entries if entry.worker))
+
+    def text(self) -> str:
+        """Return a line for each entry."""
+        return "\n".join(
+            f"{entry.number:3}  {self._at(entry)}  {entry.worker or '--'}  {words(entry)}" for entry in self.entries
+        )
+
+    def lanes(self, columns: int = WIDEST) -> str:
+        """Return a picture: time goes down, each worker has a lane, what is nobody's goes across."""
+        workers = self.workers
+        width = min(LANE_WIDTH, (columns - AT_WIDTH - 2) // max(1, len(workers)) - 3)
+        if width < NARROWEST:
+            return self.text()
+        # From its first to its last entry a worker is under way.
+        spans = {entry.worker: [entry.number, entry.number] for entry in reversed(self.entries)}
+        for entry in self.entries:
+            spans[entry.worker][1] = entry.number
+        rows = [_row("", [worker.center(width) for worker in workers], width)]
+        rows.append(_row("", ["─" * width for _ in workers], width))
+        for entry in self.entries:
+            if entry.worker == WORLD:
+                across = (width + 3) * len(workers) - 3
+                rows.append(f"{self._at(entry)}  {f' {entry.what} '.center(across, '·')}")
+                continue
+            rails = ["│" if spans[one][0] < entry.number < spans[one][1] else "" for one in workers]
+            for number, line in enumerate(textwrap.wrap(_shortened(words(entry), width), width) or [""]):
+                cells = [line if one == entry.worker else rail for one, rail in zip(workers, rails, strict=True)]
+                rows.append(_row("" if number else self._at(entry), cells, width))
+        return "\n".join(row.rstrip() for row in rows)
+
+    def _at(self, entry: Entry) -> str:
+        return f"{(entry.at_ms - self.began_ms) / 1000:+{AT_WIDTH - 2}.3f} s"
+
+
+def words(entry: Entry) -> str:
+    """Return what an entry says."""
+    return f"{PREFIXES.get(entry.kind, '')}{entry.what}"
+
+
+def _shortened(text: str, width: int) -> str:
+    """Return a text whose words fit into a lane: of a key, an ARN, a URL the beginning says which one it is."""
+    most = min(width, LONGEST_WORD)
+    return re.sub(rf"[^\s]{{{most + 1},}}", lambda found: _cut(found[0], most), text)
+
+
+def _cut(word: str, most: int) -> str:
+    bare = word.rstrip(",:;.")
+    return word if len(bare) <= most - 2 else f"{bare[: most - 2]}…{word[len(bare) :][:1]}"
+
+
+def _row(at: str, cells: Sequence[str], width: int) -> str:
+    return f"{at:>{AT_WIDTH}}  " + "   ".join(f"{cell:<{width}}" for cell in cells)

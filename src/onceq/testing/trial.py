@@ -1,0 +1,331 @@
+"""One run of a job under trial: what is sent, what goes wrong, and the facts that are left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from onceq.errors import EnvelopeError
+from onceq.message import Envelope, open_envelope
+from onceq.steps import open_steps
+from onceq.testing.process import Move, Point
+from onceq.testing.recorder import EffectRecorder
+from onceq.testing.timeline import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from onceq.record import Record
+    from onceq.testing.errors import NeverSettled
+    from onceq.testing.mailbox import Letter
+    from onceq.testing.subject import Seen
+    from onceq.testing.timeline import Timeline
+    from onceq.testing.world import Environment
+
+COUNTED = "effects"
+TRANSACTION = "the transaction"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """One effect that happened in a run.
+
+    Args:
+        name: Which.
+        key: Its downstream key; ``None`` without one.
+        worker: Whose doing it was.
+        at: The entry of the timeline; 0 if it is not known.
+        once: Whether it was started inside what may start at most once.
+        in_step: Whether it was called inside a step.
+    """
+
+    name: str
+    key: str | None = None
+    worker: str = ""
+    at: int = 0
+    once: bool = False
+    in_step: bool = False
+
+
+@dataclass
+class Run:
+    """The facts of one run.
+
+    Args:
+        name: The scenario.
+        jobs: How many jobs there were.
+        troubled: Whether something died, was lost or was overtaken.
+        late: Whether an attempt came later than the services remember keys.
+        timeline: What happened.
+        points: Where something could have gone wrong, in order.
+        first_points: How many of them the first delivery came by.
+        effects: What happened outside.
+        records: The records of the claims table.
+        left: Messages that are still in the queue.
+        dead: Messages in the dead-letter queue.
+        seen: Starts, ends and events.
+        items: What stands in the consumer's own table at the end.
+        repeated: Whether a provider was called again with a key that it knew.
+        differing: Names of the effects that were called with one key and other arguments.
+        strayed: Whether the run did not come by a point where something was to go wrong.
+        alive_ms: How long an invocation may take.
+        error: Why it did not settle, if so.
+        settled: How many effects of each name there were before the one delivery more; ``None`` without one.
+    """
+
+    name: str
+    jobs: int
+    troubled: bool
+    late: bool
+    timeline: Timeline
+    points: list[Point]
+    first_points: int
+    effects: list[Done]
+    records: list[Record]
+    left: list[Letter]
+    dead: list[Letter]
+    seen: Seen
+    items: list[str] = field(default_factory=list)
+    repeated: bool = False
+    differing: tuple[str, ...] = ()
+    strayed: bool = False
+    alive_ms: float = 0
+    error: NeverSettled | None = None
+    settled: Mapping[str, int] | None = None
+
+    def distinct(self, name: str) -> int:
+        """Return how many effects of a name happened, those with one key counted once."""
+        return _distinct(self.effects, name)
+
+    def kept(self, name: str) -> int:
+        """Return how many there were when nothing was left to be delivered."""
+        return self.distinct(name) if self.settled is None else self.settled.get(name, 0)
+
+
+class Tried(Protocol):
+    """What is on trial: how its message is sent, and what of the world is its doing."""
+
+    def send(self, environment: Environment, *, other: int = 0) -> Letter:
+        """Put its message into the queue; ``other`` is the number of a second job."""
+
+    def is_mine(self, letter: Letter) -> bool:
+        """Return whether a message is for it."""
+
+    def items(self, environment: Environment) -> list[str]:
+        """Return the keys of the items that it left in its own table."""
+
+    def records(self, environment: Environment) -> list[Record]:
+        """Return its records in the claims table."""
+
+    @property
+    def starts_once(self) -> bool:
+        """Whether the job as a whole may start at most once."""
+
+    @property
+    def most_attempts(self) -> int:
+        """After how many crashes to give up on it."""
+
+    @property
+    def others(self) -> int:
+        """How many second jobs there are to put beside it."""
+
+    @property
+    def keys_last(self) -> float | None:
+        """Seconds for which the services remember the keys that it gives them; ``None`` for ever."""
+
+    @property
+    def sent_again_after(self) -> float:
+        """Seconds after which a second send is still the same job; 0 for none."""
+
+
+@dataclass
+class Trial:
+    """One run, while it goes on.
+
+    Args:
+        environment: The world, as good as new.
+        tried: What is on trial.
+        effects: Who counts what happened outside.
+        points: Where something could go wrong, in the order in which the workers came there.
+        moves: What goes wrong, by the number of the point, from 0.
+        planned: What stood at those points in the undisturbed run.
+        made: Where it went wrong.
+        home: ARN of the queue that the message was sent to.
+        first: What was sent first.
+        first_points: How many points the first delivery came by.
+    """
+
+    environment: Environment
+    tried: Tried
+    effects: EffectRecorder | Callable[[], int] | None
+    points: list[Point] = field(default_factory=list)
+    moves: dict[int, Move] = field(default_factory=dict)
+    planned: dict[int, str] = field(default_factory=dict)
+    made: set[int] = field(default_factory=set)
+    home: str = ""
+    first: Letter | None = None
+    first_points: int = 0
+
+    def __post_init__(self) -> None:
+        """Count from here on."""
+        self._before = 0
+        if isinstance(self.effects, EffectRecorder):
+            self.effects.clear()
+        elif self.effects is not None:
+            self._before = self.effects()
+
+    def send(self, *, other: int = 0) -> Letter:
+        """Put the message into its queue."""
+        letter = self.tried.send(self.environment, other=other)
+        self.home = letter.place.arn
+        self.first = self.first or letter
+        return letter
+
+    def direct(self, point: Point) -> Move:
+        """Make the move that is planned for this point, by its number among all, or let it pass."""
+        number = len(self.points)
+        self.points.append(point)
+        if number in self.moves and point.shape == self.planned.get(number, point.shape):
+            self.made.add(number)
+        return self.moves.get(number, Move.PASS)
+
+    def plan(self, number: int, point: Point, move: Move) -> dict[int, Move]:
+        """Return moves that let this go wrong at that point, which the run has to come by again."""
+        self.planned[number] = point.shape
+        return {number: move}
+
+    @property
+    def strayed(self) -> bool:
+        """Whether the run did not come by a point where something was to go wrong."""
+        return {*self.planned} - self.made != set()
+
+    def deliver(self, *letters: Letter, moves: dict[int, Move] | None = None) -> None:
+        """Deliver messages, in one batch, to a process of its own; what goes wrong goes wrong at these points."""
+        self.moves = moves or self.moves
+        self.environment.deliver(letters, director=self.direct)
+        self.first_points = self.first_points or len(self.points)
+
+    def redeliver(self, letter: Letter) -> None:
+        """Deliver a message again, acknowledged or not."""
+        self.environment.redeliver(letter, director=self.direct)
+
+    def once_more(self) -> None:
+        """Deliver what was sent first once more, under another message id."""
+        if self.first is not None:
+            self.deliver(self.environment.mailbox.duplicate(self.first))
+            self.settle()
+
+    def settle(self) -> None:
+        """Deliver until nothing of the job is left in its queue."""
+        self.environment.drain(only=self.tried.is_mine, director=self.direct)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many effects of each name there are by now."""
+        effects = self._effects()
+        return {effect.name: _distinct(effects, effect.name) for effect in effects}
+
+    def facts(self, name: str, *, jobs: int, troubled: bool, error: NeverSettled | None) -> Run:
+        """Return what is to be said of the run."""
+        environment = self.environment
+        environment.mailbox.collect()
+        letters, timeline = environment.mailbox.letters, environment.timeline
+        dead = environment.dead_letters()
+        calls = self.effects.calls if isinstance(self.effects, EffectRecorder) else []
+        return Run(
+            name=name,
+            jobs=jobs,
+            troubled=troubled,
+            late=self.tried.keys_last is not None and timeline.elapsed > self.tried.keys_last,
+            timeline=environment.timeline,
+            points=self.points,
+            first_points=self.first_points,
+            effects=self._effects(),
+            records=self.tried.records(environment),
+            left=[letter for letter in letters if letter not in dead and self.tried.is_mine(letter)],
+            dead=dead,
+            seen=environment.seen,
+            items=self.tried.items(environment),
+            alive_ms=environment.mailbox.timeout_of(self.home) * 1000,
+            repeated=any(one.repeated for one in calls),
+            differing=tuple(dict.fromkeys(one.name for one in calls if one.differs)),
+            strayed=self.strayed,
+            error=error,
+        )
+
+    def _effects(self) -> list[Done]:
+        return [*self._recorded(), *self._sent(), *self._committed()]
+
+    def _recorded(self) -> list[Done]:
+        if isinstance(self.effects, EffectRecorder):
+            return [
+                Done(one.name, one.key, one.worker, one.at, self._is_once(one.worker, one.at), one.in_step)
+                for one in self.effects.effects
+            ]
+        if self.effects is None:
+            return []
+        return [Done(COUNTED, once=self.tried.starts_once)] * (self.effects() - self._before)
+
+    def _is_once(self, worker: str, at: int) -> bool:
+        """Return whether a worker was inside what may start at most once, by what it last wrote of its steps."""
+        steps = [
+            entry.call.steps
+            for entry in self.environment.timeline.entries[:at]
+            if entry.worker == worker and entry.call is not None and entry.landed and entry.call.steps is not None
+        ]
+        return self.tried.starts_once or bool(steps and open_steps(steps[-1]))
+
+    def _sent(self) -> list[Done]:
+        """Return the messages to other jobs that were sent: an onceq consumer applies one key once."""
+        mailbox = self.environment.mailbox
+        found = []
+        for letter in [*mailbox.letters, *mailbox.deleted]:
+            envelope = _envelope(letter)
+            if (
+                envelope is not None
+                and not self.tried.is_mine(letter)
+                and letter not in self.environment.dead_letters()
+            ):
+                found.append(Done(f"the message to {envelope.job_type}", str(envelope.idempotency_key)))
+        return found
+
+    def _committed(self) -> list[Done]:
+        """Return the commits of writes of the job's own."""
+        outbox = self.environment.settings.outbox_table
+        return [
+            Done(TRANSACTION, None, entry.worker, entry.number)
+            for entry in self.environment.timeline.entries
+            if entry.kind is Kind.CALL and entry.landed and entry.call is not None and entry.call.update is not None
+            if any(write.get("TableName") != outbox for write in entry.call.others)
+        ]
+
+
+def _distinct(effects: Sequence[Done], name: str) -> int:
+    found = [effect for effect in effects if effect.name == name]
+    return len({effect.key for effect in found if effect.key is not None}) + sum(effect.key is None for effect in found)
+
+
+def _envelope(letter: Letter) -> Envelope | None:
+    try:
+        opened = open_envelope(letter.body)
+    except EnvelopeError:
+        return None
+    return opened if isinstance(opened, Envelope) else None
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One way in which a message may be delivered.
+
+    Args:
+        group: What it is about, for example ``crash``.
+        name: What happens.
+        play: Does it; what is left in the queue afterwards is delivered until nothing is.
+        jobs: How many jobs there are.
+        troubled: Whether something dies, is lost or is overtaken.
+    """
+
+    group: str
+    name: str
+    play: Callable[[Trial], None]
+    jobs: int = 1
+    troubled: bool = False

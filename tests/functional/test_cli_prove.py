@@ -1,0 +1,397 @@
+"""``python -m onceq prove``: the proof from the shell: its table, its picture, its exit codes and its complaints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import onceq
+from onceq.cli import main
+from onceq.local import AWS_VARIABLES, child_environment
+from onceq.testing.verdict import Diagnosis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.timeout(360)  # a proof takes seconds of its own; a busy machine makes them minutes
+
+SRC = Path(onceq.__file__).parents[1]
+GATEWAY = '''
+class Declined(Exception):
+    """The provider says no."""
+
+
+def charge(cents, *, idempotency_key=None):
+    raise RuntimeError("the real provider was called")
+
+
+async def mail(cents, *, idempotency_key=None):
+    raise RuntimeError("a real mail was sent")
+'''
+JOBS = '''
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import cli_gateway as gateway
+import cli_gateway as mailer
+from cli_gateway import charge
+
+from onceq import Context, job
+
+PREPARED = []
+LIMIT = 3
+
+
+@dataclass(frozen=True)
+class Order:
+    order_id: str
+    cents: int = 500
+
+
+@job("keyed", key="order_id")
+def keyed(order: Order, ctx: Context):
+    print("a line that the job prints")
+    logging.getLogger("jobs").warning("a line that the job logs")
+    try:
+        return gateway.charge(order.cents, idempotency_key=ctx.idempotency_key_for("charge"))
+    except gateway.Declined:
+        return None
+
+
+@job("unsafe", key="order_id")
+def unsafe(order: Order, ctx: Context):
+    return gateway.charge(order.cents)
+
+
+@job("by_function")
+async def by_function(order: dict, ctx: Context):
+    if charge(order["cents"], idempotency_key=ctx.key)["state"] != "paid":
+        raise ValueError("not paid")
+    await mailer.mail(order["cents"], idempotency_key=ctx.idempotency_key_for("mail"))
+
+
+@job("in_order", queue="ledger", key=lambda order: order["number"] // 10 + LIMIT)
+def in_order(order: dict, ctx: Context):
+    if not PREPARED:
+        raise ValueError("nothing was put into the tables")
+    gateway.charge(1, idempotency_key=ctx.key)
+
+
+@job("idle")
+def idle(order: dict) -> None:
+    """Do nothing."""
+
+
+def prepare():
+    PREPARED.append(1)
+'''
+APP = """
+from onceq import App
+import cli_jobs
+
+SEEN = []
+
+def note(call_next, ctx, payload):
+    SEEN.append(ctx.key)
+    return call_next()
+
+app = App([cli_jobs.keyed, cli_jobs.in_order], middleware=[note])
+"""
+FILES = {
+    "cli_gateway": GATEWAY,
+    "cli_jobs": JOBS,
+    "cli_app": APP,
+    "cli_broken": "raise RuntimeError('no database')",
+    "cli_lacking": "import no_such_library",
+}
+ORDER = '{"order_id": "o-1"}'
+RECORDED = ("--effects", "cli_jobs:gateway")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        """What it printed."""
+        return self.out.splitlines()
+
+
+def run(*words: str, text: str = "") -> Ran:
+    """Run ``onceq prove`` in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    given = sys.stdin
+    sys.stdin = io.StringIO(text)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(["prove", *words])
+    finally:
+        sys.stdin = given
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with jobs and no template."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "src").mkdir()
+    for name, text in FILES.items():
+        (folder / "src" / f"{name}.py").write_text(text, encoding="utf-8")
+    before, path, app = Path.cwd(), list(sys.path), sys.modules.pop("app", None)
+    sys.path[:] = [entry for entry in path if Path(entry).resolve() != SRC]  # there stands an app of its own
+    os.chdir(folder)
+    yield folder
+    os.chdir(before)
+    sys.path[:] = path
+    for name in FILES:
+        sys.modules.pop(name, None)
+    if app is not None:
+        sys.modules["app"] = app
+
+
+@pytest.fixture(scope="module")
+def right(project: Path) -> Ran:
+    """A job that takes effect once."""
+    return run("cli_jobs:keyed", "--payload", ORDER, *RECORDED)
+
+
+@pytest.fixture(scope="module")
+def wrong(project: Path) -> Ran:
+    """A job that does not, in a terminal of 80 columns."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        return run("cli_jobs:unsafe", "--payload", ORDER, *RECORDED)
+
+
+def test_a_job_that_takes_effect_once_is_a_line_for_each_scenario_and_a_verdict(right: Ran) -> None:
+    """The verdict is the last line, where a terminal shows it; nothing else is said."""
+    *table, empty, verdict = right.lines
+
+    assert (right.code, right.err, empty) == (0, "a line that the job prints\n" * right.err.count("\n"), "")
+    assert verdict == f"keyed takes effect once: {len(table)} scenarios, charge x1 in each"
+    assert {line[:4] for line in table} == {"  ✓ "}
+    assert table[0] == "  ✓ once      delivered once"
+    assert "  ✓ crash     crashed after: effect charge" in table
+
+
+def test_a_job_that_does_not_shows_where_and_draws_the_shortest_timeline(wrong: Ran) -> None:
+    """Findings stand under their scenario; the picture has a lane for each worker; the verdict comes last."""
+    at = wrong.lines.index("  ✗ crash     crashed after: effect charge")
+    verdict = " ".join(wrong.out.rpartition("\n\n")[2].split())
+    picture = " ".join(wrong.out[wrong.out.index(":\n\n") :].split())
+
+    assert wrong.code == 1
+    assert [len(line) - len(line.lstrip()) for line in wrong.lines[at + 1 : at + 3]] == [14, 16]
+    assert " ".join(" ".join(wrong.lines[at + 1 : at + 3]).split()).startswith(f"{Diagnosis.OUTSIDE_STEP} (charge: 2 ")
+    assert verdict.startswith("unsafe does not take effect once: ")
+    assert verdict.endswith(f" scenarios fail. {Diagnosis.OUTSIDE_STEP}")
+    assert all(picture.count(word) == times for word, times in (("effect: charge", 2), ("✗ dies after", 1)))
+    assert picture.startswith(": w1 w2 ")
+    assert "record: unsafe#o-1 completed" in picture
+
+
+@pytest.mark.parametrize(("ran", "columns"), [("right", 120), ("wrong", 80)])
+def test_the_lines_are_as_wide_as_the_terminal_and_have_no_colours(
+    ran: str, columns: int, request: pytest.FixtureRequest
+) -> None:
+    """What is longer goes on below, further to the right; a file has no codes for a terminal, and 120 columns."""
+    text = request.getfixturevalue(ran).out
+
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= columns
+
+
+@pytest.mark.usefixtures("right", "wrong")
+def test_what_stood_in_is_gone_afterwards() -> None:
+    """The modules have their own functions again, after a proof, a failed one, and one that could not begin."""
+    import cli_gateway  # type: ignore[import-not-found]
+    import cli_jobs  # type: ignore[import-not-found]
+
+    ran = run("cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--effects", "cli_jobs:no_such")
+
+    assert ran.code == 2
+    assert cli_jobs.gateway is cli_gateway
+    assert cli_jobs.charge is cli_gateway.charge
+
+
+def test_json_says_the_same(project: Path) -> None:
+    """One object on stdout, whatever the job prints; the exit code is the same. In a process of its own."""
+    words = ("cli_jobs:by_function", "--payload", '{"cents": 5}', "--effects", "cli_jobs:charge")
+
+    ran, done = run(*words), child(project, "-m", "onceq", "prove", *words, "--json")
+
+    told = json.loads(done.stdout)
+    assert (ran.code, done.returncode) == (1, 1)
+    assert (told["subject"], told["ok"], told["diagnosis"]) == ("by_function", False, "NOT_COMPLETED")
+    assert [scenario["name"] for scenario in told["scenarios"] if not scenario["ok"]] == ["delivered once"]
+    # What it fails with undisturbed is likely an answer of another shape than the provider's.
+    assert ran.lines[0] == "  ✗ once      delivered once"
+    assert "by_function#proof-1 is rejected" in ran.out
+    assert "KeyError: 'state'" in ran.out
+    assert "--answer NAME=JSON" in ran.err
+    assert "--answer NAME=JSON" in done.stderr
+
+
+def test_a_job_is_found_by_its_name_and_has_its_applications_middleware(project: Path) -> None:
+    """A name is looked up in ``--app``; payloads come from stdin too."""
+    ran = run("keyed", "--app", "cli_app:app", "--payload", "-", "--key", "k-1", *RECORDED, text=ORDER)
+    import cli_app  # type: ignore[import-not-found]
+
+    assert ran.code == 0
+    assert {*cli_app.SEEN} == {"k-1", "proof-2"}
+
+
+def test_functions_and_modules_stand_in_for_their_own_and_answer_what_they_are_told(project: Path) -> None:
+    """A function counts under its own name, a coroutine is awaited, and a job outside of the App says so."""
+    (project / "order.json").write_text('{"cents": 5}', encoding="utf-8")
+    words = ("cli_jobs:by_function", "--app", "cli_app:app", "--payload", "@order.json")
+    recorded = ("--effects", "cli_jobs:charge", "--effects", "cli_jobs:mailer", "--verbose")
+
+    ran = run(*words, *recorded, "--answer", 'charge={"state": "paid"}')
+
+    assert ran.code == 0, ran
+    assert ran.lines[-1].endswith(" scenarios, charge x1, mailer.mail x1 in each")
+    assert ran.err.startswith("onceq: by_function is not in cli_app:app: it is proved alone")
+    assert ran.out.count("effect: charge, as proof-1") > 20
+
+
+def test_a_fifo_queue_of_the_template_a_group_and_a_second_job(project: Path) -> None:
+    """Parameters of the template, ``--setup`` and ``--other`` reach the proof."""
+    shutil.copy(SRC.parent / "template.yaml", project / "fifo.yaml")
+    words = ("cli_jobs:in_order", "--template", "fifo.yaml", *RECORDED, "--payload", '{"number": 1}', "--group", "a-1")
+    setup = ("--setup", "cli_jobs:prepare", "--parameter", "LedgerQueue=true")
+
+    without = run(*words)
+    ran = run(*words, *setup, "--other", '{"number": 20}')
+
+    assert (without.code, "'ledger' is not in ONCEQ_QUEUES" in without.err) == (2, True)
+    assert ran.code == 0, ran
+    assert any(line.startswith("  ✓ two jobs") for line in ran.lines)
+
+
+BAD: dict[str, tuple[list[str], str]] = {
+    "no JSON": (["cli_jobs:keyed", "--payload", "{order}"], "--payload is not JSON: "),
+    "other is no JSON": (["cli_jobs:keyed", "--payload", ORDER, "--other", "o-2"], "--other is not JSON: "),
+    "no file": (["cli_jobs:keyed", "--payload", "@no.json"], "there is no file no.json"),
+    "no template": (["cli_jobs:keyed", "--payload", ORDER, "--template", "no.yaml"], "there is no file no.yaml"),
+    "no such module": (["cli_nowhere:keyed", "--payload", ORDER], "there is no module 'cli_nowhere' in "),
+    "broken module": (
+        ["cli_broken:keyed", "--payload", ORDER],
+        "JOB cli_broken:keyed: cli_broken cannot be imported: RuntimeError: no database",
+    ),
+    "a module lacks another": (
+        ["cli_lacking:keyed", "--payload", ORDER],
+        "cli_lacking cannot be imported: ModuleNotFoundError: No module named 'no_such_library'",
+    ),
+    "no such attribute": (
+        ["cli_jobs:kyed", "--payload", ORDER],
+        "JOB cli_jobs:kyed: cli_jobs has no 'kyed'. Did you mean 'keyed'?",
+    ),
+    "no job": (["cli_jobs:LIMIT", "--payload", ORDER], "JOB cli_jobs:LIMIT is an int, and no job type: "),
+    "no App": (["keyed", "--payload", ORDER], "--app app:app: there is no module 'app' in "),
+    "no job type of that name": (
+        ["kyed", "--app", "cli_app:app", "--payload", ORDER],
+        "no job type is named 'kyed': did you mean 'keyed'?",
+    ),
+    "payload does not fit": (
+        ["cli_jobs:keyed", "--payload", '{"order": 1}'],
+        "--payload does not fit keyed: ",
+    ),
+    "blank key": (["cli_jobs:keyed", "--payload", '{"order_id": " "}', *RECORDED], "key"),
+    "effects without attribute": (
+        ["cli_jobs:keyed", "--payload", ORDER, "--effects", "cli_gateway"],
+        "--effects cli_gateway: give MODULE:ATTRIBUTE",
+    ),
+    "effects of nothing": (
+        ["cli_jobs:keyed", "--payload", ORDER, "--effects", "cli_jobs:gatway"],
+        "--effects cli_jobs:gatway: cli_jobs has no 'gatway'. Did you mean 'gateway'?",
+    ),
+    "answer without effects": (
+        ["cli_jobs:keyed", "--payload", ORDER, "--answer", "charge=1"],
+        "it goes with --effects",
+    ),
+    "answer of nothing": (
+        ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--answer", "chrage=1"],
+        "--answer chrage: --effects has no function of that name. Did you mean 'charge'?",
+    ),
+    "answer without value": (
+        ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--answer", "charge"],
+        "--answer charge: give NAME=JSON",
+    ),
+    "nothing counted": (
+        ["cli_jobs:idle", "--payload", "{}"],
+        "nothing was counted in an undisturbed run of idle: say with --effects MODULE:ATTRIBUTE what the job does",
+    ),
+    "nothing counted, and failed": (
+        ["cli_jobs:keyed", "--payload", ORDER],
+        "(keyed#o-1 is rejected: attempts used up (5 of 5): RuntimeError: the real provider was called)",
+    ),
+    "nothing counted of what was named": (
+        ["cli_jobs:idle", "--payload", "{}", *RECORDED],
+        "it called nothing of cli_jobs:gateway. Give the name that the job's own module uses",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_used_says_what_to_do(name: str, project: Path) -> None:
+    """One line on stderr, nothing on stdout, and the exit code 2."""
+    words, told = BAD[name]
+
+    ran = run(*words)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert told in ran.err
+    assert ran.lines == []
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("name", ["moto", "yaml", "time_machine"])
+def test_what_is_not_installed_is_named_with_the_extra_that_has_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is imported that needs it."""
+    import importlib.util
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda one, *rest: None if one == name else find(one, *rest))
+
+    ran = run("cli_jobs:keyed", "--payload", ORDER)
+
+    assert (ran.code, ran.err) == (2, f"onceq: a proof needs {name}: install onceq with its extra [testing]\n")
+
+
+def child(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the project, in a process of its own."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "ONCEQ_"))}
+    environment = child_environment(plain | AWS_VARIABLES)
+    return subprocess.run(
+        [sys.executable, *words], cwd=project, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_other_commands_load_nothing_of_the_kit(project: Path) -> None:
+    """The kit's modules come with the one command that needs them."""
+    script = (
+        "import sys, onceq.cli as cli\n"
+        "try: cli.main(['prove', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print([name for name in sys.modules if name.startswith('onceq.testing')])"
+    )
+
+    assert child(project, "-c", script).stdout.splitlines()[-1] == "[]"

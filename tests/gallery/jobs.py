@@ -1,0 +1,185 @@
+"""Wrong jobs, each with one mistake, as people write them.
+
+The framework keeps its promises, and the effect is doubled or lost all the same (guarantee G12).
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from gallery.outside import Order, booking_of, dynamodb, gateway, now
+from onceq import Context, Producer, Retry, Semantics, job
+
+LOG = logging.getLogger("gallery")
+DAY_MS = 86_400_000
+# What a warm container remembers.
+REMEMBERED: set[str] = set()
+
+
+@job("effect_outside_the_step", key="order_id")
+def effect_outside_the_step(order: Order, ctx: Context) -> Any:
+    """Charge before the step, which records a log line: another attempt charges again."""
+    charged = gateway.charge(order.customer_id, order.amount_cents)
+    return ctx.step("log", lambda: charged["id"])
+
+
+@job("effect_in_a_step_without_key", key="order_id")
+def effect_in_a_step_without_key(order: Order, ctx: Context) -> Any:
+    """Charge in a step, without a key for the provider: a crash between charge and record charges again."""
+    return ctx.step("charge", gateway.charge, order.customer_id, order.amount_cents)
+
+
+@job("key_from_the_message_id", key="order_id")
+def key_from_the_message_id(order: Order, ctx: Context) -> Any:
+    """Give the provider SQS's message id: a second send, and a redrive, have another one."""
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=ctx.message.message_id)
+
+
+@job("key_from_the_attempt", key="order_id")
+def key_from_the_attempt(order: Order, ctx: Context) -> Any:
+    """Give the provider a key with the attempt's number: each attempt is another charge."""
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=f"{ctx.key}-{ctx.attempt}")
+
+
+@job("key_from_the_fencing_token", key="order_id")
+def key_from_the_fencing_token(order: Order, ctx: Context) -> Any:
+    """Give the provider the fencing token, which rises with each attempt."""
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=f"{ctx.key}-{ctx.fencing_token}")
+
+
+@job("key_from_a_timestamp", key="order_id")
+def key_from_a_timestamp(order: Order, ctx: Context) -> Any:
+    """Give the provider order and time: a later attempt has another key."""
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=f"{ctx.key}-{now()}")
+
+
+@job("key_from_chance", key="order_id")
+def key_from_chance(order: Order, ctx: Context) -> Any:
+    """Give the provider a new UUID on each attempt, as its client library does when it is given none."""
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=str(uuid4()))
+
+
+@job("customer_amount_day", key="order_id")
+def customer_amount_day(order: Order, ctx: Context) -> Any:
+    """Give the provider customer, amount and day: the second order of a day is never charged."""
+    key = f"{order.customer_id}-{order.amount_cents}-{now() // DAY_MS}"
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+
+
+@job("customer_and_amount", key="order_id")
+def customer_and_amount(order: Order, ctx: Context) -> Any:
+    """Give the provider customer and amount: who buys the same again gets it for nothing."""
+    key = f"{order.customer_id}-{order.amount_cents}"
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+
+
+@job("job_key_from_chance", key=lambda order: f"{order.order_id}-{uuid4()}")
+def job_key_from_chance(order: Order, ctx: Context) -> Any:
+    """Derive the job's own key from chance: each delivery of a message that no producer of ours made is another job."""
+    key = ctx.idempotency_key_for("charge")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+
+
+@job("swallows_the_error", key="order_id")
+def swallows_the_error(order: Order, ctx: Context) -> Any:
+    """Log what the provider's failure was, and return: the job is completed, and nobody was charged."""
+    key = ctx.idempotency_key_for("charge")
+    try:
+        return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+    except Exception:
+        LOG.exception("order %s failed", order.order_id)
+        return "ok"
+
+
+@job("charges_again_to_be_sure", key="order_id")
+def charges_again_to_be_sure(order: Order, ctx: Context) -> Any:
+    """Try a second time in the same attempt, with a key of its own: the first one may have happened."""
+    for number in range(2):
+        key = ctx.idempotency_key_for(f"charge-{number}")
+        try:
+            return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+        except ConnectionError:
+            LOG.warning("try %s failed", number)
+    raise Retry(reason="the provider is down")
+
+
+@job("remembers_in_memory", key="order_id")
+def remembers_in_memory(order: Order, ctx: Context) -> Any:
+    """Remember in the process what was begun: the attempt after a failure meets a warm container, and does nothing."""
+    if ctx.key in REMEMBERED:
+        return None
+    REMEMBERED.add(ctx.key)
+    key = ctx.idempotency_key_for("charge")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+
+
+@job("gives_up_after_the_first_attempt", key="order_id")
+def gives_up_after_the_first_attempt(order: Order, ctx: Context) -> Any:
+    """Take a second attempt for a duplicate: a crash before the charge loses it."""
+    if ctx.attempt > 1:
+        return "done before"
+    key = ctx.idempotency_key_for("charge")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+
+
+@job("at_most_once_but_retries", key="order_id", semantics=Semantics.AT_MOST_ONCE)
+def at_most_once_but_retries(order: Order, ctx: Context) -> Any:
+    """Ask for another attempt after the charge, though the job may be started only once: it charges again."""
+    charged = gateway.charge(order.customer_id, order.amount_cents)
+    try:
+        gateway.receipt(order.customer_id, charged["id"])
+    except ConnectionError as error:
+        raise Retry(reason=str(error)) from error
+    return charged
+
+
+@job("writes_beside_the_transaction", key="order_id")
+def writes_beside_the_transaction(order: Order, ctx: Context) -> Any:
+    """Book in the transaction, and the same at once "so that the page shows it": that one is not undone or held."""
+    dynamodb().update_item(**booking_of(order))
+    ctx.transaction.write({"Put": _receipt_of(order)})
+    return order.order_id
+
+
+@job("enqueues_directly", key="order_id")
+def enqueues_directly(order: Order, ctx: Context) -> Any:
+    """Enqueue the receipt at once instead of with `Context.send`: each attempt sends another job, with a new key."""
+    Producer().enqueue("send_receipt", {"order_id": order.order_id})
+    key = ctx.idempotency_key_for("charge")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+
+
+@job("empty_key", key="order_id")
+def empty_key(order: Order, ctx: Context) -> Any:
+    """Give the provider a key that is never filled in: every order has the same."""
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key="")
+
+
+@job("two_charges_under_one_key", key="order_id")
+def two_charges_under_one_key(order: Order, ctx: Context) -> Any:
+    """Charge the order and its postage under one key: the provider refuses the second, or takes it for the first."""
+    key = ctx.idempotency_key_for("charge")
+    gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+    return gateway.charge(order.customer_id, 390, idempotency_key=key)
+
+
+@job("key_from_the_month", key="order_id")
+def key_from_the_month(order: Order, ctx: Context) -> Any:
+    """Give the provider order and month: a retry after New Year charges again."""
+    month = datetime.fromtimestamp(now() / 1000, UTC).strftime("%Y-%m")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=f"{ctx.key}-{month}")
+
+
+@job("another_key_from_the_third_attempt", key="order_id", max_attempts=6)
+def another_key_from_the_third_attempt(order: Order, ctx: Context) -> Any:
+    """Give up on the first key after two attempts "since it may be spoilt"."""
+    key = ctx.idempotency_key_for("charge" if ctx.attempt < 3 else "charge-anew")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+
+
+def _receipt_of(order: Order) -> dict[str, Any]:
+    booking = booking_of(order)
+    return {"TableName": booking["TableName"], "Item": {"customer_id": {"S": f"receipt#{order.order_id}"}}}

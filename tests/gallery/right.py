@@ -1,0 +1,121 @@
+"""Right consumers: the kit must pass them, however unlike the framework they are written."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+from gallery.batches import ABSENT, LEASE_MS, InProgress, asked_twice, claimed, each_body, ended, item_of, number, text
+from gallery.outside import Order, booking_of
+
+if TYPE_CHECKING:
+    from onceq.testing.subject import Handler, Parts
+
+
+def right_in_short(parts: Parts) -> Handler:
+    """Claim with an owner and a lease, give the provider the order's key, complete only what is still owned.
+
+    The wrong consumers of the gallery are this one with one mistake.
+    """
+
+    def handle(body: dict[str, Any]) -> None:
+        key = body["order_id"]
+        if claimed(parts, key):
+            ended(parts, key, "completed", parts.work(body, idempotency_key=key))
+
+    return each_body(handle)
+
+
+def right_by_the_providers_key(parts: Parts) -> Handler:
+    """Claim nothing: the provider's memory of the order's key is all the protection there is, and enough for it."""
+
+    def handle(body: dict[str, Any]) -> None:
+        parts.work(body, idempotency_key=f"charge-{body['order_id']}")
+
+    return each_body(handle)
+
+
+class _Claims:
+    """A claim with a token of its own and a version that every write raises."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._refused = parts.dynamodb.exceptions.ConditionalCheckFailedException
+        self._numbers = itertools.count(1)
+
+    def claim(self, key: str) -> tuple[dict[str, Any], bool]:
+        """Return the item, and whether it is ours to work on. Raises: InProgress."""
+        found = item_of(self._parts, key)
+        now = self._parts.clock.now_ms()
+        if found is not None and found["status"]["S"] == "completed":
+            return found, False
+        if found is not None and found["status"]["S"] == "in_progress" and int(found["lease_until"]["N"]) >= now:
+            raise InProgress
+        item = {
+            "pk": text(key),
+            "status": text("in_progress"),
+            "owner": text(f"{self._parts.worker}-{next(self._numbers)}"),
+            "version": number(int(found["version"]["N"]) + 1 if found else 1),
+            "lease_until": number(now + LEASE_MS),
+        }
+        self._put(item, found)
+        return item, True
+
+    def end(self, item: dict[str, Any], status: str, result: Any) -> None:
+        """Write how the work on a claim of ours ended. Raises: InProgress, if it is somebody else's by now."""
+        version = number(int(item["version"]["N"]) + 1)
+        self._put({**item, "status": text(status), "version": version, "result": text(json.dumps(result))}, item)
+
+    def _put(self, item: dict[str, Any], before: dict[str, Any] | None) -> None:
+        """Put an item in the place of the one that was seen; one that stands there already was put by us."""
+        request: dict[str, Any] = {"TableName": self._parts.table, "Item": item, "ConditionExpression": ABSENT}
+        if before is not None:
+            request |= {
+                "ConditionExpression": "#owner = :owner AND #version = :version",
+                "ExpressionAttributeNames": {"#owner": "owner", "#version": "version"},
+                "ExpressionAttributeValues": {":owner": before["owner"], ":version": before["version"]},
+            }
+        try:
+            asked_twice(lambda: self._parts.dynamodb.put_item(**request))
+        except self._refused as error:
+            if item_of(self._parts, item["pk"]["S"]) != item:
+                raise InProgress from error
+
+
+def right_with_downstream_key(parts: Parts) -> Handler:
+    """Name each claim by a token, raise a version with every write, know the own write, take over what went stale."""
+    claims = _Claims(parts)
+
+    def handle(body: dict[str, Any]) -> Any:
+        item, is_ours = claims.claim(body["order_id"])
+        if not is_ours:
+            return json.loads(item["result"]["S"])
+        try:
+            result = parts.work(body, idempotency_key=f"charge-{body['order_id']}")
+        except Exception:
+            claims.end(item, "failed", None)
+            raise
+        claims.end(item, "completed", result)
+        return result
+
+    return each_body(handle)
+
+
+def right_with_a_transaction(parts: Parts) -> Handler:
+    """Commit the effect, which is a write of the same database, together with the mark that it was done."""
+    db = parts.dynamodb
+
+    def handle(body: dict[str, Any]) -> None:
+        done = {"pk": text(body["order_id"]), "status": text("completed")}
+        writes = [
+            {"Put": {"TableName": parts.table, "Item": done, "ConditionExpression": ABSENT}},
+            {"Update": booking_of(Order(**body))},
+        ]
+        try:
+            asked_twice(lambda: db.transact_write_items(TransactItems=writes))
+        except db.exceptions.TransactionCanceledException:
+            if item_of(parts, body["order_id"]) is None:
+                raise
+
+    return each_body(handle)

@@ -1,0 +1,266 @@
+"""The gallery as a table: each mistake, what the test kit is to call it, and what becomes of the customer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from gallery import consumers as by_hand
+from gallery import field, jobs, outside, right, right_jobs
+from onceq import JobType
+from onceq.testing import Diagnosis, EffectRecorder, Parts
+from onceq.testing.subject import Handler
+
+Make = Callable[[Parts], Handler]
+Job = JobType[..., Any]
+S = TypeVar("S", Make, Job)
+Effects = EffectRecorder | Callable[[], int]
+
+# The mistakes that the kit has to find at the least.
+BUGS = (
+    "charge then claim",
+    "check then act",
+    "lock only",
+    "delete on failure without owner",
+    "complete without owner",
+    "effect outside the step",
+    "key from the message id",
+    "key from a timestamp",
+    "result truthiness",
+    "effect after completion",
+    "acknowledging without an effect",
+    "a downstream key made of customer, amount and day",
+)
+
+
+@dataclass(frozen=True)
+class Wrong(Generic[S]):
+    """One mistake.
+
+    Args:
+        subject: The job, or what makes the consumer.
+        diagnosis: What the kit is to call it.
+        harm: What becomes of the customer.
+        bug: Which of the `BUGS` it is; ``""`` for a further one.
+        effects: What counts a job's effects.
+        told: What an effect reads as in a timeline.
+    """
+
+    subject: S
+    diagnosis: Diagnosis
+    harm: str
+    bug: str = ""
+    effects: Effects = outside.gateway
+    told: str = "effect: "
+
+    def __str__(self) -> str:
+        """Return its name."""
+        return name_of(self.subject)
+
+
+def name_of(subject: Job | Make) -> str:
+    """Return a job type's name, or a consumer's."""
+    return subject.name if isinstance(subject, JobType) else str(getattr(subject, "__name__", ""))
+
+
+CONSUMERS: tuple[Wrong[Make], ...] = (
+    Wrong(
+        by_hand.charge_then_claim,
+        Diagnosis.EFFECT_BEFORE_CLAIM,
+        "Charged once more whenever the message comes again.",
+        BUGS[0],
+    ),
+    Wrong(
+        by_hand.check_then_act,
+        Diagnosis.CHECK_THEN_ACT,
+        "Charged twice when two workers look at the same moment.",
+        BUGS[1],
+    ),
+    Wrong(
+        by_hand.lock_only,
+        Diagnosis.LOCK_ONLY,
+        "Charged again by a duplicate that comes a minute later, when the lock is free.",
+        BUGS[2],
+    ),
+    Wrong(
+        by_hand.delete_on_failure_without_owner,
+        Diagnosis.RELEASED_BY_ANOTHER,
+        "Charged a second time, since a slow worker's failure wiped out that it was done.",
+        BUGS[3],
+    ),
+    Wrong(
+        by_hand.complete_without_owner,
+        Diagnosis.COMPLETED_BY_ANOTHER,
+        "Shown one receipt number today and another tomorrow.",
+        BUGS[4],
+    ),
+    Wrong(
+        by_hand.key_from_the_message_id,
+        Diagnosis.KEY_FROM_MESSAGE_ID,
+        "Charged again after each redrive from the dead-letter queue.",
+        BUGS[6],
+    ),
+    Wrong(
+        by_hand.key_from_a_timestamp,
+        Diagnosis.KEY_FROM_TIME,
+        "Charged again by each duplicate, since no two come in the same millisecond.",
+        BUGS[7],
+    ),
+    Wrong(
+        by_hand.result_truthiness,
+        Diagnosis.FALSY_RESULT,
+        "Charged again by each duplicate of an order whose result is 0.",
+        BUGS[8],
+    ),
+    Wrong(
+        by_hand.effect_after_completion,
+        Diagnosis.LOST_AFTER_COMPLETION,
+        "Never charged, though the record says so: the worker died in between.",
+        BUGS[9],
+    ),
+    Wrong(
+        by_hand.acknowledges_without_effect,
+        Diagnosis.NO_EFFECT,
+        "Never charged, since the provider was down when the message came.",
+        BUGS[10],
+    ),
+    Wrong(
+        by_hand.acknowledges_what_is_in_progress,
+        Diagnosis.NO_EFFECT,
+        "Never charged: the worker died that the duplicate had trusted in.",
+        BUGS[10],
+    ),
+    Wrong(
+        by_hand.customer_amount_day,
+        Diagnosis.KEY_SHARED,
+        "Gets the second of two equal orders of a day for nothing.",
+        BUGS[11],
+    ),
+    Wrong(
+        field.takes_its_own_claim_for_anothers,
+        Diagnosis.TOO_FEW,
+        "Never charged: the claim is waited for by the one who holds it.",
+    ),
+    Wrong(field.never_takes_over, Diagnosis.TOO_FEW, "Never charged: a worker died, and its claim stands for ever."),
+    Wrong(field.takes_over_at_once, Diagnosis.TWO_AT_ONCE, "Served by two workers at once."),
+    Wrong(field.takes_over_too_early, Diagnosis.TWO_AT_ONCE, "Served by two workers at once when the first is slow."),
+    Wrong(field.answers_nothing, Diagnosis.NO_EFFECT, "Never charged: what failed was acknowledged."),
+    Wrong(
+        field.answers_under_another_name,
+        Diagnosis.NEVER_SETTLED,
+        "In the dead-letter queue, with every other order, though all went well.",
+    ),
+    Wrong(field.swallows_everything_in_the_batch, Diagnosis.NO_EFFECT, "Never charged: what failed was acknowledged."),
+    Wrong(
+        field.reports_the_last_failure_alone,
+        Diagnosis.NO_EFFECT,
+        "Never charged: another order of the batch failed, too, and only that one was kept.",
+    ),
+    Wrong(
+        field.reports_the_record_before,
+        Diagnosis.NO_EFFECT,
+        "Never charged: the order before it in the batch was kept instead.",
+    ),
+    Wrong(
+        field.forgets_after_five_minutes,
+        Diagnosis.KEY_FROM_TIME,
+        "Charged again by a duplicate that comes six minutes later.",
+    ),
+)
+
+JOBS: tuple[Wrong[Job], ...] = (
+    Wrong(
+        jobs.effect_outside_the_step,
+        Diagnosis.OUTSIDE_STEP,
+        "Charged again by every further attempt.",
+        BUGS[5],
+    ),
+    Wrong(
+        jobs.effect_in_a_step_without_key,
+        Diagnosis.NO_DOWNSTREAM_KEY,
+        "Charged again where a worker dies between the charge and its record.",
+    ),
+    Wrong(
+        jobs.key_from_the_message_id,
+        Diagnosis.KEY_FROM_MESSAGE_ID,
+        "Charged again when a failed order is redriven.",
+        BUGS[6],
+    ),
+    Wrong(jobs.key_from_the_attempt, Diagnosis.KEY_FROM_ATTEMPT, "Charged once for each attempt."),
+    Wrong(jobs.key_from_the_fencing_token, Diagnosis.KEY_FROM_TIME, "Charged once for each attempt."),
+    Wrong(jobs.key_from_a_timestamp, Diagnosis.KEY_FROM_TIME, "Charged once for each attempt.", BUGS[7]),
+    Wrong(jobs.key_from_chance, Diagnosis.KEY_RANDOM, "Charged once for each attempt."),
+    Wrong(
+        jobs.customer_amount_day,
+        Diagnosis.KEY_SHARED,
+        "Gets the second of two equal orders of a day for nothing.",
+        BUGS[11],
+    ),
+    Wrong(jobs.customer_and_amount, Diagnosis.KEY_SHARED, "Gets everything that costs the same for nothing."),
+    Wrong(jobs.job_key_from_chance, Diagnosis.KEY_RANDOM, "Charged once for each time that the order is sent."),
+    Wrong(
+        jobs.swallows_the_error,
+        Diagnosis.NO_EFFECT,
+        "Never charged, since the provider was down when the message came.",
+        BUGS[10],
+    ),
+    Wrong(
+        jobs.charges_again_to_be_sure,
+        Diagnosis.KEY_FROM_ATTEMPT,
+        "Charged twice when the provider's first answer is lost.",
+    ),
+    Wrong(jobs.remembers_in_memory, Diagnosis.KEPT_IN_MEMORY, "Never charged: the container was warm."),
+    Wrong(jobs.gives_up_after_the_first_attempt, Diagnosis.NO_EFFECT, "Never charged: the first attempt died early."),
+    Wrong(
+        jobs.at_most_once_but_retries,
+        Diagnosis.STARTED_TWICE,
+        "Charged twice when the receipt could not be printed.",
+    ),
+    Wrong(
+        jobs.writes_beside_the_transaction,
+        Diagnosis.TWICE,
+        "Booked twice where a worker dies before the completion.",
+        effects=outside.bookings,
+        told="UpdateItem BookingsTable",
+    ),
+    Wrong(jobs.empty_key, Diagnosis.KEY_SHARED, "Gets everything for nothing after the first order of anybody."),
+    Wrong(
+        jobs.two_charges_under_one_key,
+        Diagnosis.KEY_WITH_OTHER_ARGUMENTS,
+        "Gets the postage for nothing, or no order at all.",
+    ),
+    Wrong(jobs.key_from_the_month, Diagnosis.KEY_FROM_TIME, "Charged twice on New Year's Eve."),
+    Wrong(
+        jobs.another_key_from_the_third_attempt,
+        Diagnosis.KEY_FROM_ATTEMPT,
+        "Charged twice after two workers died.",
+    ),
+    Wrong(jobs.enqueues_directly, Diagnosis.KEY_RANDOM, "Gets two receipts by mail.", told="send a message"),
+)
+
+# With what counts their effects; ``None`` is the work that they were given.
+RIGHT_CONSUMERS: tuple[tuple[Make, Callable[[], int] | None], ...] = (
+    (right.right_in_short, None),
+    (right.right_by_the_providers_key, None),
+    (right.right_with_downstream_key, None),
+    (right.right_with_a_transaction, outside.bookings),
+)
+# With what counts their effects; ``None`` is what they stage.
+RIGHT_JOBS: tuple[tuple[Job, Effects | None], ...] = (
+    (right_jobs.send_receipt, outside.gateway),
+    (right_jobs.keyed_step, outside.gateway),
+    (right_jobs.keyed_effect, outside.gateway),
+    (right_jobs.key_of_the_order, outside.gateway),
+    (right_jobs.at_most_once_job, outside.gateway),
+    (right_jobs.at_most_once_step, outside.gateway),
+    (right_jobs.at_most_once_retrying, outside.gateway),
+    (right_jobs.transactional, None),
+    (right_jobs.sends_on, None),
+    (right_jobs.asynchronous, outside.gateway),
+    (right_jobs.retrying, outside.gateway),
+    (right_jobs.several_effects, outside.gateway),
+    (right_jobs.falsy_result, outside.gateway),
+    (right_jobs.result_of_the_clock, outside.gateway),
+    (right_jobs.two_charges, outside.gateway),
+)

@@ -1,0 +1,160 @@
+"""What stands in for a gateway: it counts, answers as a provider does, and looks like what it stands for."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from onceq.testing import Effect, EffectRecorder
+
+like: Any = ModuleType("provider")
+
+
+class Declined(Exception):
+    """The card was declined."""
+
+
+async def pay(amount: int) -> dict[str, Any]:
+    """Pay."""
+    return {"paid": amount}
+
+
+def refund(amount: int) -> None:
+    """Pay back."""
+
+
+like.Declined, like.pay, like.refund, like.LIMIT, like._hidden = Declined, pay, refund, 500, refund
+
+
+def test_a_call_without_a_key_happens_every_time() -> None:
+    """Each has an answer of its own, and its arguments are kept."""
+    gateway = EffectRecorder()
+
+    assert [gateway.charge("cus_1", amount=5)["id"] for _ in range(2)] == ["charge-1", "charge-2"]
+
+    assert gateway.count("charge") == gateway.count() == 2
+    first = gateway.calls[0]
+    assert (first.name, first.key, first.arguments, dict(first.named)) == ("charge", None, ("cus_1",), {"amount": 5})
+    assert (first.number, first.repeated, first.worker, first.at) == (1, False, "", 0)
+
+
+def test_a_key_that_comes_again_gets_the_same_answer_and_does_nothing() -> None:
+    """By function: providers' keys are by endpoint."""
+    gateway = EffectRecorder()
+
+    answers = [gateway.charge(5, idempotency_key="k"), gateway.charge(5, idempotency_key="k")]
+    gateway.refund(5, idempotency_key="k")
+
+    assert answers[0] is answers[1]
+    assert [call.repeated for call in gateway.calls] == [False, True, False]
+    assert (gateway.count("charge"), gateway.count("refund"), len(gateway.calls)) == (1, 1, 3)
+    assert [effect.key for effect in gateway.effects] == ["k", "k"]
+    assert "idempotency_key" not in gateway.calls[0].named
+
+
+@pytest.mark.parametrize("answer", [None, 0, "", [], {}, False], ids=repr)
+def test_a_false_answer_is_an_answer(answer: Any) -> None:
+    """It is given again for its key."""
+    gateway = EffectRecorder(charge=answer)
+
+    assert [gateway.charge(idempotency_key="k") for _ in range(2)] == [answer, answer]
+    assert gateway.count() == 1
+
+
+def test_an_answer_may_be_made_of_the_arguments_or_raise() -> None:
+    """A callable gets them; what it raises is raised, and the effect did not happen."""
+    gateway = EffectRecorder(charge=lambda amount, **_named: {"amount": amount}, decline=_decline)
+
+    assert gateway.charge(7, currency="EUR") == {"amount": 7}
+    with pytest.raises(Declined):
+        gateway.decline(idempotency_key="k")
+
+    assert gateway.count("decline") == 0
+    assert [call.name for call in gateway.calls] == ["charge", "decline"]
+
+
+def _decline(**_named: Any) -> None:
+    raise Declined
+
+
+def test_the_key_may_have_another_name() -> None:
+    """As the provider's library calls it."""
+    gateway = EffectRecorder(key="request_id")
+
+    gateway.charge(request_id="k", idempotency_key="other")
+
+    assert (gateway.calls[0].key, dict(gateway.calls[0].named)) == ("k", {"idempotency_key": "other"})
+
+
+def test_it_looks_like_what_it_stands_for() -> None:
+    """Exception classes and constants are the original's; what is a coroutine function there is one here."""
+    gateway = EffectRecorder(like=like, pay={"paid": 1})
+
+    assert gateway.Declined is Declined
+    assert gateway.LIMIT == 500
+    assert inspect.iscoroutinefunction(gateway.pay)
+    assert not inspect.iscoroutinefunction(gateway.refund)
+    assert asyncio.run(gateway.pay(3)) == {"paid": 1}
+    assert gateway.refund(3) == {"id": "refund-2"}
+    with pytest.raises(AttributeError, match=r"provider.*nothing_there"):
+        gateway.nothing_there(1)
+
+
+def test_a_name_that_begins_with_an_underscore_is_nothing_of_it() -> None:
+    """Copying, pickling and mocking ask for such names; one that the original has is an effect like the others."""
+    assert not hasattr(EffectRecorder(), "_private")
+    assert not hasattr(EffectRecorder(like=like), "__deepcopy__")
+    gateway = EffectRecorder(like=like)
+    gateway._hidden(1)
+    assert gateway.count("_hidden") == 1
+
+
+def test_it_is_a_function_itself() -> None:
+    """For a job that takes one."""
+    send = EffectRecorder()
+
+    send("a@example.com", idempotency_key="k")
+
+    assert [(effect.name, effect.arguments) for effect in send.effects] == [("effect", ("a@example.com",))]
+
+
+def test_clear_forgets_calls_and_keys() -> None:
+    """As if no call had come."""
+    gateway = EffectRecorder()
+    gateway.charge(idempotency_key="k")
+
+    gateway.clear()
+
+    assert (gateway.calls, gateway.count()) == ([], 0)
+    assert gateway.charge(idempotency_key="k") == {"id": "charge-1"}
+    assert gateway.count() == 1
+
+
+def test_of_many_threads_with_one_key_one_has_the_effect() -> None:
+    """All get its answer."""
+    gateway, answers = EffectRecorder(), list[Any]()
+    meet = threading.Barrier(8)
+
+    def call() -> None:
+        meet.wait()
+        for number in range(20):
+            answers.append(gateway.charge(idempotency_key=f"k-{number}")["id"])
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert (gateway.count(), len(gateway.calls), len({*answers})) == (20, 160, 20)
+    assert sorted(call.number for call in gateway.calls) == [*range(1, 161)]
+
+
+def test_an_effect_is_a_value() -> None:
+    """Compared by what it says."""
+    assert Effect("charge", "k") == Effect("charge", "k")
