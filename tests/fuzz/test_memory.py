@@ -175,6 +175,66 @@ def test_an_item_that_aws_refuses_is_refused(item: dict[str, Any], code: str) ->
     assert not double.tables.get(TABLE)
 
 
+ASKING = {"ConditionExpression": "n = :n", "ExpressionAttributeValues": {":n": {"N": "1"}}}
+A: dict[str, Any] = {"TableName": TABLE, "Key": {"pk": {"S": "a"}}}
+ADDING = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": {"N": "2"}}}
+ALL_OLD = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+# What consumers of other makes send, to a table in which the item a has n = 1.
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "delete": ("delete_item", A),
+    "delete what is not there": ("delete_item", A | {"Key": {"pk": {"S": "b"}}}),
+    "delete if": ("delete_item", A | ASKING),
+    "delete if not": ("delete_item", A | ASKING | ALL_OLD | {"ConditionExpression": "n <> :n"}),
+    "add": ("update_item", A | ADDING),
+    "add to nothing": ("update_item", A | ADDING | {"Key": {"pk": {"S": "b"}}}),
+    "set, add, remove": (
+        "update_item",
+        A
+        | {
+            "UpdateExpression": "SET #s = :s ADD n :n REMOVE m",
+            "ExpressionAttributeNames": {"#s": "status"},
+            "ExpressionAttributeValues": {":s": {"S": "done"}, ":n": {"N": "2"}},
+        },
+    ),
+    "delete and add": (
+        "transact_write_items",
+        {"TransactItems": [{"Delete": A}, {"Update": A | ADDING | {"Key": {"pk": {"S": "b"}}}}]},
+    ),
+    "check and add": (
+        "transact_write_items",
+        {"TransactItems": [{"ConditionCheck": A | ASKING}, {"Update": A | ADDING | {"Key": {"pk": {"S": "b"}}}}]},
+    ),
+    "a check that fails": (
+        "transact_write_items",
+        {
+            "TransactItems": [
+                {"Update": A | ADDING | {"Key": {"pk": {"S": "b"}}}},
+                {"ConditionCheck": A | ASKING | {"ConditionExpression": "n <> :n"}},
+            ]
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_does_what_it_does_on_moto(world: World, name: str) -> None:
+    """What a request leaves, and the class and code with which it is refused."""
+    method, request = REQUESTS[name]
+    double, found = MemoryDynamoDB(), []
+    for client in (double, world.dynamodb):
+        client.put_item(TableName=TABLE, Item={"pk": {"S": "a"}, "n": {"N": "1"}, "m": {"S": "x"}})
+        kinds = client.exceptions
+        try:
+            getattr(client, method)(**request)
+            refused = ""
+        except (kinds.ConditionalCheckFailedException, kinds.TransactionCanceledException) as error:
+            refused = f"{type(error).__name__} {error.response['Error']['Code']}"
+        found.append(refused)
+
+    assert found[0] == found[1]
+    assert dict(double.tables[TABLE]) == emptied(world)
+
+
 def test_a_transaction_is_written_whole_or_not_at_all() -> None:
     """One condition that does not hold undoes the other write, and is named in its place."""
     double = MemoryDynamoDB()

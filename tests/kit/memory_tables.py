@@ -1,4 +1,4 @@
-"""DynamoDB in this process's memory: the writes that a consumer makes, with their conditions, as strict as AWS's."""
+"""DynamoDB in this process's memory: the requests that consumers make, with their conditions, as strict as AWS's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import operator
 import re
 import threading
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -20,6 +21,7 @@ MOST_KEY_BYTES = 2_048
 MOST_ITEM_BYTES = 409_600
 MOST_DIGITS = 38
 _TOKENS = re.compile(r"\s*(<=|>=|<>|[=<>(),]|[#:]?[A-Za-z_0-9]+)")
+_CLAUSES = re.compile(r"(?:^|\s)(SET|REMOVE|ADD) ")
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -30,18 +32,36 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
+class ConditionalCheckFailedException(ClientError):  # type: ignore[misc]  # botocore has no types
+    """As a client of botocore's makes it."""
+
+
+class TransactionCanceledException(ClientError):  # type: ignore[misc]  # as above
+    """As a client of botocore's makes it."""
+
+
+_NAMED = {kind.__name__: kind for kind in (ConditionalCheckFailedException, TransactionCanceledException)}
+_KINDS = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheck"}
+
+
 def refusal(operation: str, code: str, message: str = "", **fields: Any) -> ClientError:
     """Return what botocore raises when a service refuses a request."""
     answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": 400}, **fields}
-    return ClientError(answer, operation)
+    return _NAMED.get(code, ClientError)(answer, operation)
 
 
 class MemoryDynamoDB:
-    """The claims table and the outbox table. Each request happens at once or not at all."""
+    """Tables with the partition key ``pk``. Each request happens at once or not at all.
+
+    Attributes:
+        tables: Items by table and key.
+        exceptions: What a client of botocore's has under that name.
+    """
 
     def __init__(self) -> None:
         """Start with empty tables."""
         self.tables: dict[str, dict[str, Item]] = {}
+        self.exceptions = SimpleNamespace(**_NAMED)
         self._lock = threading.RLock()
 
     def put_item(self, **request: Any) -> dict[str, Any]:
@@ -54,6 +74,12 @@ class MemoryDynamoDB:
         """Update an item, if its condition holds."""
         with self._lock:
             self._write("UpdateItem", request)
+        return {}
+
+    def delete_item(self, **request: Any) -> dict[str, Any]:
+        """Delete an item, if its condition holds; there need not be one."""
+        with self._lock:
+            self._write("DeleteItem", request)
         return {}
 
     def get_item(self, **request: Any) -> dict[str, Any]:
@@ -70,7 +96,7 @@ class MemoryDynamoDB:
             for write in request["TransactItems"]:
                 ((kind, one),) = write.items()
                 try:
-                    self._write({"Put": "PutItem", "Update": "UpdateItem"}[kind], one)
+                    self._write(_KINDS[kind], one)
                     reasons.append({"Code": "None"})
                 except ClientError as error:
                     if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
@@ -94,6 +120,11 @@ class MemoryDynamoDB:
         if condition is not None and not holds(condition, old or {}, names, values):
             shown = {"Item": dict(old)} if old is not None else {}
             raise refusal(operation, "ConditionalCheckFailedException", "The conditional request failed", **shown)
+        if operation == "ConditionCheck":
+            return
+        if operation == "DeleteItem":
+            table.pop(key, None)
+            return
         if operation == "PutItem":
             new = dict(request["Item"])
         else:
@@ -129,13 +160,18 @@ def _utf8(operation: str, text: str) -> bytes:
 
 
 def _updated(old: Item, expression: str, names: Names, values: Values) -> Item:
-    sets, _, removes = expression.partition(" REMOVE ")
     new = dict(old)
-    for change in sets.removeprefix("SET ").split(", "):
-        name, _, value = change.partition(" = ")
-        new[names.get(name, name)] = values[value]
-    for name in removes.split(", ") if removes else ():
-        new.pop(names.get(name, name), None)
+    _, *clauses = _CLAUSES.split(expression)
+    for verb, changes in zip(clauses[::2], clauses[1::2], strict=True):
+        for change in changes.strip().split(", "):
+            path, *rest = change.split(" = " if verb == "SET" else " ")
+            name = names.get(path, path)
+            if verb == "SET":
+                new[name] = values[rest[0]]
+            elif verb == "ADD":
+                new[name] = {"N": str(int(new.get(name, {"N": "0"})["N"]) + int(values[rest[0]]["N"]))}
+            else:
+                new.pop(name, None)
     return new
 
 

@@ -1,0 +1,121 @@
+"""Every schedule of every play, and what is wrong in them: ``make explore``.
+
+With two workers the whole space; with three, preemptions are bounded and no response is lost. Then the gallery's
+consumers, of which the wrong ones must be found, and the comparison with the model. ``ARGS="--only plain"`` explores
+what is called so; ``--json`` prints the figures as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from explore import agreement
+from explore.by_hand import RIGHT, WRONG
+from explore.explorer import Exploration, Explorer
+from explore.jobs import plays
+from explore.rerun import Rerun
+from explore.space import Used
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from explore.space import Play
+
+BOUND = 2
+# What three workers meet: one crash, one lease that passes; what a lost response means is told by two.
+THREE = Used(crashes=1, expiries=1)
+# The plays that three workers are given, too: one of each way to protect an effect, and of each end.
+OF_THREE = ("plain", "one step", "transaction", "at-most-once job", "at-most-once step", "fails first", "reject")
+
+
+def main() -> int:
+    """Explore; return 1 if a promise is broken, or a wrong consumer passes."""
+    parser = argparse.ArgumentParser(prog="make explore", description="Walk every schedule of two and three workers.")
+    parser.add_argument("--only", default="", help="explore the plays whose name begins so")
+    parser.add_argument("--workers", type=int, choices=(2, 3), help="with so many workers alone")
+    parser.add_argument("--bound", type=int, default=BOUND, help=f"preemptions of three workers ({BOUND})")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    rows, failures = [], []
+    for play, bound, rule in _asked(options):
+        started = time.process_time()
+        result = Explorer(play, bound).explore(until=[rule] if rule else ())
+        rows.append(_row(result, rule, time.process_time() - started))
+        _tell(rows[-1], options)
+        if rule and not any(broken.startswith(rule) for broken in result.found):
+            failures.append(f"{play.name}: passes, and is wrong: {rule}")
+        elif not rule and result.found:
+            failures.append(_picture(play, result))
+    if not options.only and not options.workers:
+        for name in agreement.SETTINGS:
+            compared = agreement.compare(name)
+            rows.append({"model": name, **compared._asdict()})
+            _tell(rows[-1], options)
+            failures += [f"{name}: the model and the code differ: {one}" for one in compared.unexplained]
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _asked(options: argparse.Namespace) -> Iterator[tuple[Play, int | None, str]]:
+    for play in plays():
+        if play.name.startswith(options.only) and options.workers != 3:
+            yield play, None, ""
+    for play in plays():
+        if play.name.startswith(options.only) and play.name in OF_THREE and options.workers != 2:
+            yield replace(play, messages=(*play.messages, play.messages[-1]), used=THREE), options.bound, ""
+    for play, rule in (*WRONG, *((play, "") for play in RIGHT)):
+        if play.name.startswith(options.only) and options.workers is None:
+            yield play, None, rule
+
+
+def _row(result: Exploration, rule: str, seconds: float) -> dict[str, Any]:
+    return {
+        "play": result.play.name,
+        "workers": len(result.play.workers),
+        "bound": result.bound,
+        "schedules": result.schedules,
+        "states": result.states,
+        "moves": result.transitions,
+        "points": result.nodes,
+        "runs": result.runs,
+        "seconds": round(seconds, 1),
+        "wanted": rule,
+        "found": list(result.found),
+    }
+
+
+def _tell(row: dict[str, Any], options: argparse.Namespace) -> None:
+    if options.json:
+        return
+    if "model" in row:
+        left = f"{len(row['named'])} differ and have a name, {len(row['unexplained'])} differ"
+        print(f"model: {row['model']}: {row['shared']} changes of a record in common, {left}", flush=True)
+        return
+    bound = "" if row["bound"] is None else f", at most {row['bound']} preemptions"
+    told = (
+        f"{row['states']:,} states, {row['schedules']:,} schedules" if row["schedules"] else f"{row['states']:,} states"
+    )
+    print(f"{row['play']}, {row['workers']} workers{bound}: {told}, {row['seconds']} s", flush=True)
+    for broken in row["found"]:
+        print(f"  {'as wanted' if row['wanted'] else 'WRONG'}: {broken}", flush=True)
+
+
+def _picture(play: Play, result: Exploration) -> str:
+    rule = min(result.found, key=lambda one: len(result.found[one]))
+    rerun = Rerun(play)
+    rerun.run(result.found[rule])
+    return f"\n{play.name}: {rule}\n{rerun.timeline.lanes()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
