@@ -1,0 +1,89 @@
+"""The soak, small: real processes, faults of every kind, and every promise kept; and it leaves nothing running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from kit.soak_log import read_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TESTS = Path(__file__).resolve().parents[1]
+SECONDS = 240  # a bound for a machine that is busy; it takes a few seconds otherwise
+SMALL = ("--backend", "moto", "--workers", "3", "--relays", "1", "--lease", "1")
+pytestmark = pytest.mark.timeout(SECONDS + 30)
+
+
+def command_of(*arguments: str) -> dict[str, Any]:
+    """Return what starts a soak, as its verb in the Makefile does."""
+    environment = os.environ | {"PYTHONPATH": str(TESTS)}
+    return {"args": [sys.executable, "-m", "soak.run", *SMALL, *arguments], "env": environment}
+
+
+def test_a_small_soak_keeps_every_promise_and_says_what_it_compared() -> None:
+    """G1 to G11: killed, stopped and cut off, the processes leave every record, queue and book as promised."""
+    done = subprocess.run(
+        **command_of("--duration", "4", "--messages", "24", "--json"),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+
+    assert (report["ok"], report["problems"], report["timeline"]) == (True, [], [])
+    figures = report["figures"]
+    assert figures["messages"] == 24
+    assert figures["attempts"] >= figures["jobs"] >= 20
+    assert figures["killed from outside"] == figures["processes stopped"] == 1
+    assert figures["processes killed"] >= 1
+    counts = {one["promise"]: one["counts"] for one in report["promises"]}
+    assert set(counts) == {f"G{number}" for number in range(1, 12)}
+    assert sum(counts["G4"][where] for where in ("completed", "dead letters", "in the queue")) == 24
+    assert counts["G4"]["in the queue"] == 1  # nobody serves its job type
+    assert counts["G8"]["applied"] == counts["G8"]["messages"] >= 2
+    assert counts["G10"]["not stored"] + counts["G10"]["false ones"] >= 1
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[psutil.Process]]]:
+    """A soak with every process of its own under way, and one of them stopped."""
+    command = command_of("--duration", "100", "--folder", str(tmp_path))
+    with subprocess.Popen(**command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            pids: list[int] = []
+            until = time.monotonic() + SECONDS / 2
+            while len(pids) < 4 and time.monotonic() < until:
+                time.sleep(0.05)
+                log = read_log(tmp_path / "moto" / "log.jsonl")
+                pids = [line["pid"] for line in log if line["name"] == "process.started"]
+            children = psutil.Process(process.pid).children(recursive=True)
+            assert len(children) >= 7  # moto, the provider, what forks, and the four
+            os.kill(pids[0], signal.SIGSTOP)
+            yield process, children
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_a_signal_leaves_nothing_running(
+    running: tuple[subprocess.Popen[bytes], list[psutil.Process]], number: signal.Signals, code: int
+) -> None:
+    """However it ends, its processes end, also one that is stopped."""
+    process, children = running
+    process.send_signal(number)
+
+    assert process.wait(SECONDS / 4) == code
+    assert psutil.wait_procs(children, timeout=SECONDS / 8)[1] == []
