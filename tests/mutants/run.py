@@ -56,6 +56,10 @@ PRELOADED = (
     "unittest.mock",
 )
 BROKEN_EXIT = 99
+# Of pytest: all passed, or none of them is for this backend.
+PASSED = (0, 5)
+# First on moto, which is quick; what that does not notice on both, since some promises rest on what moto does not do.
+MOTO, BOTH = "moto", ""
 
 
 @dataclass(frozen=True)
@@ -140,11 +144,10 @@ def preload() -> None:
     """Load what every child needs and no mutant changes. Nothing here starts a thread, so forking is safe."""
     for name in PRELOADED:
         importlib.import_module(name)
-    from botocore.loaders import JSONFileLoader
+    from botocore import session
 
-    # The descriptions of the services, read once: most of the time that a client takes to be made.
-    load_file = functools.cache(functools.partial(JSONFileLoader.load_file, JSONFileLoader()))
-    JSONFileLoader.load_file = lambda _self, path: load_file(path)
+    # One loader for every session: it reads the descriptions of the services once, most of a client's making.
+    session.create_loader = functools.cache(session.create_loader)
     _warm_moto()
     gc.collect()
     gc.freeze()
@@ -265,17 +268,37 @@ class Child:
         return found
 
 
-def start(copy: Copy, tests: Sequence[str], limit: float, *, first: bool) -> Child:
-    """Fork a child that runs these tests in that copy; ``first`` keeps the bytecode for those that follow."""
+def start(
+    copy: Copy,
+    tests: Sequence[str],
+    limit: float,
+    *,
+    first: bool,
+    backend: str = BOTH,
+    plugin: object = None,
+    stop: bool = True,
+) -> Child:
+    """Fork a child that runs these tests in that copy, up to the first that fails.
+
+    Args:
+        copy: Where they run.
+        tests: Node ids.
+        limit: Seconds after which it hangs.
+        first: Whether to keep the bytecode for those that follow.
+        backend: What the tests run on.
+        plugin: A plugin for its pytest.
+        stop: Whether to stop at the first that fails.
+    """
     (copy.root / "summary.json").unlink(missing_ok=True)
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
-        _run_in_child(copy.root, tests, first=first)
+        os.environ["BACKEND"] = backend
+        _run_in_child(copy.root, tests, first=first, plugins=[plugin] if plugin else [], stop=stop)
     return Child(copy, pid, time.monotonic(), limit)
 
 
-def _run_in_child(root: Path, tests: Sequence[str], *, first: bool) -> None:
+def _run_in_child(root: Path, tests: Sequence[str], *, first: bool, plugins: list[object], stop: bool) -> None:
     code = BROKEN_EXIT
     try:
         os.setsid()
@@ -285,14 +308,14 @@ def _run_in_child(root: Path, tests: Sequence[str], *, first: bool) -> None:
         os.chdir(root)
         sys.dont_write_bytecode = not first
         sys.path[:0] = [str(root / "src"), str(root / "tests"), str(root)]
-        code = _pytest(root, tests)
+        code = _pytest(root, tests, plugins, stop=stop)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
-def _pytest(root: Path, tests: Sequence[str]) -> int:
+def _pytest(root: Path, tests: Sequence[str], plugins: list[object], *, stop: bool) -> int:
     import pytest
 
     watcher = Watcher()
@@ -300,8 +323,8 @@ def _pytest(root: Path, tests: Sequence[str]) -> int:
     quiet = ["-q", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
     # Without the plugin that collects garbage harder in the end, and without the one that writes a cache.
     without = [option for name in ("cacheprovider", "unraisableexception", "xdist") for option in ("-p", f"no:{name}")]
-    options = ["-x", "-c", "pyproject.toml", *quiet, *without]
-    code = int(pytest.main([*options, *tests], plugins=[watcher]))
+    options = [*(["-x"] if stop else []), "-c", "pyproject.toml", *quiet, *without]
+    code = int(pytest.main([*options, *tests], plugins=[watcher, *plugins]))
     loaded = getattr(sys.modules.get("onceq"), "__file__", "") or ""
     if not Path(loaded).is_relative_to(root):
         watcher.around = f"{Copy.ran_from}: {loaded}"
@@ -344,7 +367,19 @@ class Run:
         self._show = show
         self._running: list[tuple[Child, Any]] = []
 
-    def baseline(self, mutants: Sequence[Mutant]) -> dict[str, str]:
+    def judge(self, mutants: Sequence[Mutant]) -> list[Verdict]:
+        """Run every mutant; return what became of each, in the order of the list."""
+        found: dict[str, Verdict] = {}
+        left = mutants
+        for backend in (MOTO, BOTH):
+            wrong = self.baseline(left, backend)
+            for file, said in wrong.items():
+                print(f"{file} fails without any mutant:\n{said}", file=sys.stderr)
+            found |= self.verdicts(left, wrong, backend)
+            left = [mutant for mutant in left if found[mutant.id].status == "survived"]
+        return [found[mutant.id] for mutant in mutants]
+
+    def baseline(self, mutants: Sequence[Mutant], backend: str) -> dict[str, str]:
         """Run every named test once unmutated, file by file; return what is wrong by file."""
         by_file: dict[str, dict[str, None]] = {}
         for test in chain.from_iterable(mutant.tests for mutant in mutants):
@@ -354,10 +389,12 @@ class Run:
         while waiting or self._running:
             while waiting and self._free:
                 file, tests = waiting.pop()
-                self._running.append((start(self._free.pop(), tests, HANG_SECONDS * 10, first=True), file))
+                self._running.append(
+                    (start(self._free.pop(), tests, HANG_SECONDS * 10, first=True, backend=backend), file)
+                )
             for child, file, hung, _ in self._ended():
                 summary = child.summary
-                if hung or summary.get("code") != 0:
+                if hung or summary.get("code") not in PASSED:
                     said = child.output.read_text(encoding="utf-8", errors="replace")[-3_000:]
                     wrong[file] = "hangs" if hung else said
         for copy in self._free:
@@ -365,8 +402,8 @@ class Run:
                 copy.learn(other)
         return wrong
 
-    def verdicts(self, mutants: Sequence[Mutant], wrong: Mapping[str, str]) -> list[Verdict]:
-        """Run every mutant whose tests pass without it; return what became of each, in the order of the list."""
+    def verdicts(self, mutants: Sequence[Mutant], wrong: Mapping[str, str], backend: str) -> dict[str, Verdict]:
+        """Run every mutant whose tests pass without it; return what became of each."""
         found: dict[str, Verdict] = {}
         waiting = []
         for mutant in reversed(mutants):
@@ -386,14 +423,14 @@ class Run:
                     self._free.append(copy)
                     found[mutant.id] = Verdict(mutant.id, "does not apply", str(error), 0.0, mutant.protects)
                     continue
-                self._running.append((start(copy, mutant.tests, HANG_SECONDS, first=False), mutant))
+                self._running.append((start(copy, mutant.tests, HANG_SECONDS, first=False, backend=backend), mutant))
             for child, mutant, hung, seconds in self._ended():
                 child.copy.restore()
                 status, by = verdict_of(child, hung=hung)
                 found[mutant.id] = Verdict(mutant.id, status, by, round(seconds, 2), mutant.protects)
                 if self._show:
                     print(f"{len(found):4} {status:14} {seconds:5.1f} s  {mutant.id}", flush=True)
-        return [found[mutant.id] for mutant in mutants]
+        return found
 
     def stop(self) -> None:
         """End what still runs: nothing does, unless the run was interrupted."""
@@ -422,14 +459,13 @@ def verdict_of(child: Child, *, hung: bool) -> tuple[str, str]:
     if hung:
         return "killed", "hang"
     summary = child.summary
-    match summary.get("code"):
-        case 0:
-            return "survived", ""
-        case 1 if summary["failed"] and not summary["around"].startswith(Copy.ran_from):
-            return "killed", summary["failed"]
-        case _:
-            tail = child.output.read_text(encoding="utf-8", errors="replace")[-1_500:]
-            return "broken", summary.get("around") or tail
+    code = summary.get("code")
+    if code in PASSED:
+        return "survived", ""
+    if code == 1 and summary["failed"] and not summary["around"].startswith(Copy.ran_from):
+        return "killed", summary["failed"]
+    tail = child.output.read_text(encoding="utf-8", errors="replace")[-1_500:]
+    return "broken", summary.get("around") or tail
 
 
 def report(verdicts: Sequence[Verdict], seconds: float) -> None:
@@ -465,10 +501,7 @@ def main() -> int:
     with copies(max(1, options.workers)) as made:
         run = Run(made, show=options.show)
         try:
-            wrong = run.baseline(mutants)
-            for file, said in wrong.items():
-                print(f"{file} fails without any mutant:\n{said}", file=sys.stderr)
-            verdicts = run.verdicts(mutants, wrong)
+            verdicts = run.judge(mutants)
         finally:
             run.stop()
     seconds = time.monotonic() - started
