@@ -240,3 +240,14 @@ def test_a_lease_is_renewed_where_nothing_kills_the_process_and_only_there(
     assert renewed == []
     bench.app.consumer(event_of(world.message("pay", key="k-2")))
     assert renewed == ["renewed"]
+
+
+def test_a_write_that_cannot_be_sent_is_told_without_its_value(world: World) -> None:
+    """What is in a payload is not logged: botocore quotes what it cannot send, and the record must not."""
+    create_table(world.dynamodb, "Other")
+    item = {"pk": {"S": "o-1"}, "card": {"S": 41111111}}
+    bench = Bench(world, lambda ctx: ctx.transaction.write({"Put": {"TableName": "Other", "Item": item}}))
+
+    assert bench.deliver()
+    assert "card" in (bench.record.error or "")
+    assert "4111" not in (bench.record.error or "")

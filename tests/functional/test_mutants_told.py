@@ -198,3 +198,15 @@ def test_an_effect_whose_record_is_not_known_is_told_by_what_the_job_did(
     assert [event["reason"] for event in bench.events("message.faulted")] == [
         "the job returned, and it is not known to be recorded: UpdateItem was not answered"
     ]
+
+
+def test_a_job_whose_claimants_die_has_the_attempts_that_it_declares(world: World) -> None:
+    """G6: who takes it over counts the starts that never ended, and rejects it when none is left."""
+    bench = Bench(world, max_attempts=2)
+    for _ in range(2):
+        bench.crash("complete", "before")
+        bench.later()
+
+    assert not bench.deliver()
+    assert bench.starts == [1, 2]
+    assert [note["attempts"] for note in bench.notes()] == [2]

@@ -313,3 +313,15 @@ def test_many_records_are_many_jobs(world: World, records: int) -> None:
 def refused(call: Call) -> dict[str, Any]:
     """Return SQS's answer to a batch of which it takes nothing."""
     return {"Failed": [{"Id": entry["Id"], "SenderFault": True, "Code": "no"} for entry in call.request["Entries"]]}
+
+
+def test_one_of_two_records_is_copied_alone(world: World) -> None:
+    """Two are several: the copy of the one that is rejected holds nothing of the other."""
+    gallery = Gallery(world)
+    gallery.ends = {"b.jpg": [Reject("no such format")]}
+
+    assert gallery.consume(gallery.message("a.jpg", "b.jpg")) == []
+
+    [copy] = world.dead_letters()
+    assert json.loads(copy["Body"])["idempotency_key"] == "photos:b.jpg:0055AED6"
+    assert "a.jpg" not in copy["Body"]

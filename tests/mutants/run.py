@@ -144,10 +144,14 @@ def preload() -> None:
     """Load what every child needs and no mutant changes. Nothing here starts a thread, so forking is safe."""
     for name in PRELOADED:
         importlib.import_module(name)
+    import hypothesis
     from botocore import session
 
     # One loader for every session: it reads the descriptions of the services once, most of a client's making.
     session.create_loader = functools.cache(session.create_loader)
+    # A failure is enough: to look for its smallest example takes longer than all the rest.
+    hypothesis.settings.register_profile("mutants", phases=set(hypothesis.Phase) - {hypothesis.Phase.shrink})
+    hypothesis.settings.load_profile("mutants")
     _warm_moto()
     gc.collect()
     gc.freeze()

@@ -64,7 +64,9 @@ class OnTrial:
 
     def records(self, world: Environment) -> list[Record]:
         """Return its records in the claims table."""
-        return [record for record in world.records() if record.job_type == self.job_type.storage_name]
+        # Others may stand there from before the proof.
+        mine = [record for record in world.records() if record.job_type == self.job_type.storage_name]
+        return [record for record in mine if record.created_at >= world.timeline.began_ms]
 
     @property
     def starts_once(self) -> bool:
