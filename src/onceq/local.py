@@ -113,8 +113,8 @@ def quicken_moto() -> None:
     Only what follows from its argument alone, and is never changed afterwards: what moto answers is the same.
     """
     from moto.core import responses  # noqa: PLC0415 - only local runs load moto
-    from moto.dynamodb.parsing import ast_nodes, expressions  # noqa: PLC0415
-    from moto.sqs import models  # noqa: PLC0415
+    from moto.dynamodb.parsing import ast_nodes, expressions  # noqa: PLC0415 - as above
+    from moto.sqs import models  # noqa: PLC0415 - as above
 
     remember = functools.lru_cache(maxsize=1_024)
     names: list[Any] = [responses, models]

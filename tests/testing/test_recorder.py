@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from onceq.testing import Effect, EffectRecorder
+from onceq import App, Context, job
+from onceq.testing import Diagnosis, Effect, EffectRecorder, Environment, NotEffectivelyOnce, prove_effectively_once
 
 like: Any = ModuleType("provider")
 
@@ -158,3 +160,50 @@ def test_of_many_threads_with_one_key_one_has_the_effect() -> None:
 def test_an_effect_is_a_value() -> None:
     """Compared by what it says."""
     assert Effect("charge", "k") == Effect("charge", "k")
+
+
+@pytest.mark.parametrize("key", [7, UUID(int=7)], ids=["number", "UUID"])
+def test_a_key_that_is_no_text_is_the_same_key_again(key: Any) -> None:
+    """A provider's client writes it out, too."""
+    gateway = EffectRecorder()
+
+    assert gateway.charge(5, idempotency_key=key) == gateway.charge(5, idempotency_key=key)
+    assert gateway.count() == 1
+    assert gateway.calls[0].key == str(key)
+
+
+def test_a_key_that_comes_with_other_arguments_is_noted() -> None:
+    """A provider refuses such a call; an object that is another one in every attempt is no other argument."""
+    gateway = EffectRecorder()
+
+    gateway.charge(5, object(), idempotency_key="k")
+    gateway.charge(5, object(), idempotency_key="k")
+    gateway.charge(6, object(), idempotency_key="k")
+
+    assert [call.differs for call in gateway.calls] == [False, False, True]
+
+
+def test_what_is_called_by_way_of_an_object_is_an_effect_of_the_whole() -> None:
+    """Nothing that stands inside of what is stood in for is really called."""
+    gateway = EffectRecorder(like=SimpleNamespace(api=SimpleNamespace(charge=lambda _cents: 1 / 0), limit=3))
+
+    assert gateway.api.charge(5, idempotency_key="k") == {"id": "api.charge-1"}
+    assert [call.name for call in gateway.calls] == ["api.charge"]
+    assert gateway.limit == 3
+
+
+def test_a_failure_is_what_the_client_raises(env: Environment) -> None:
+    """`fails` is the exception that a job which catches it alone is put on trial with."""
+    gateway = EffectRecorder(fails=TimeoutError)
+
+    @job("swallow")
+    def swallow(payload: dict[str, Any], ctx: Context) -> str:
+        try:
+            gateway.charge(payload["cents"], idempotency_key=ctx.idempotency_key_for("charge"))
+        except TimeoutError:
+            return "ok"
+        return "charged"
+
+    with pytest.raises(NotEffectivelyOnce) as found:
+        prove_effectively_once(swallow, {"cents": 5}, effects=gateway, app=App([swallow]), env=env)
+    assert found.value.report.diagnosis is Diagnosis.NO_EFFECT

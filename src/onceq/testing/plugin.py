@@ -1,8 +1,8 @@
-"""The pytest plugin, registered as an entry point: fixtures ``onceq_app``, ``onceq_env``, ``onceq_recorder``.
+"""The pytest plugin, registered as an entry point: fixtures ``onceq_app``, ``onceq_env`` and more.
 
 Options of the ini file: ``onceq_app`` (``module:name`` of the application, ``app:app`` if not given) and
 ``onceq_template`` (the template; without it the ``template.yaml`` of the root folder or of one above). What
-`onceq.testing.world` takes beside them are fixtures to override in a ``conftest.py``: ``onceq_parameters`` and
+`onceq.testing.environment` takes beside them are fixtures to override in a ``conftest.py``: ``onceq_parameters`` and
 ``onceq_variables``.
 """
 
