@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from onceq.statefile import connect
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 STOPPED = "stopped: the local queues and tables are gone"
 
@@ -113,18 +114,17 @@ def _work(options: argparse.Namespace) -> int:
 
     app = app_of(options)
     console = ConsoleHook(options.name, verbose=options.verbose, hints=WORK_HINTS)
-    if not options.json_logs:
-        _log_to(console)
-    work(
-        app,
-        queue=options.queue,
-        batch_size=options.batch_size,
-        wait=options.wait,
-        grace=options.grace,
-        hooks=hooks_for(app, console, json_logs=options.json_logs),
-        report=_reporter(options),
-        follow_stdin=options.follow_stdin,
-    )
+    with _logged_to(console, options):
+        work(
+            app,
+            queue=options.queue,
+            batch_size=options.batch_size,
+            wait=options.wait,
+            grace=options.grace,
+            hooks=hooks_for(app, console, json_logs=options.json_logs),
+            report=_reporter(options),
+            follow_stdin=options.follow_stdin,
+        )
     return 0
 
 
@@ -138,16 +138,15 @@ def _relay(options: argparse.Namespace) -> int:
     if options.once:
         print(json.dumps(app.with_hooks(hooks).relay()))
         return 0
-    if not options.json_logs:
-        _log_to(console)
-    send_on(
-        app,
-        every=options.every,
-        grace=options.grace,
-        hooks=hooks,
-        report=_reporter(options),
-        follow_stdin=options.follow_stdin,
-    )
+    with _logged_to(console, options):
+        send_on(
+            app,
+            every=options.every,
+            grace=options.grace,
+            hooks=hooks,
+            report=_reporter(options),
+            follow_stdin=options.follow_stdin,
+        )
     return 0
 
 
@@ -181,15 +180,14 @@ def _invoke(options: argparse.Namespace) -> int:
         for source in sources:
             for line in unfitting(app.job_types, source, settings) if source.function == function else ():
                 console.line("warning", line)
-        if not options.json_logs:
-            _log_to(console)
         app = app.with_hooks(hooks_for(app, console, json_logs=options.json_logs))
         if options.queue:
             arn = settings.queue(options.queue).arn
             for record in event["Records"]:
                 record["eventSourceARN"] = arn
         try:
-            answer = app.consumer(event)
+            with _logged_to(console, options):
+                answer = app.consumer(event)
         except ConfigurationError:
             raise
         except OnceqError as error:
@@ -220,13 +218,26 @@ def _reporter(options: argparse.Namespace) -> Callable[[str], object]:
     return lambda line: print(f"onceq {options.name}: {line}", file=sys.stderr, flush=True)
 
 
-def _log_to(console: ConsoleHook) -> None:
-    root = logging.getLogger()
-    root.addHandler(JobLogHandler(console))
-    root.setLevel(logging.INFO)
+@contextmanager
+def _logged_to(console: ConsoleHook, options: argparse.Namespace) -> Iterator[None]:
+    """Write what is logged in the console's shape, unless JSON was asked for; afterwards logging is as it was."""
+    if options.json_logs:
+        yield
+        return
+    handler, root = JobLogHandler(console), logging.getLogger()
     # Every request of every client would stand there.
-    for name in ("botocore", "boto3", "urllib3", "moto", "pynamodb", "werkzeug"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    quiet = [logging.getLogger(name) for name in ("botocore", "boto3", "urllib3", "moto", "pynamodb", "werkzeug")]
+    levels = {logger: logger.level for logger in (root, *quiet)}
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    for logger in quiet:
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        for logger, level in levels.items():
+            logger.setLevel(level)
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {

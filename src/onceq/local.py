@@ -110,12 +110,17 @@ def _is_retained(self: Any, queue_name: str, message: Any) -> bool:
 def quicken_moto() -> None:
     """Let moto, in this process, work out once what it works out at every request: a third of what a request costs.
 
-    Only what follows from its argument alone, and is never changed afterwards: what moto answers is the same.
+    And botocore read once what each session reads again: its descriptions of the services. Only what follows from its
+    argument alone, and is never changed afterwards: what moto answers is the same.
     """
+    from botocore.loaders import JSONFileLoader  # noqa: PLC0415 - `import onceq` must not load botocore
     from moto.core import responses  # noqa: PLC0415 - only local runs load moto
     from moto.dynamodb.parsing import ast_nodes, expressions  # noqa: PLC0415 - as above
     from moto.sqs import models  # noqa: PLC0415 - as above
 
+    loader: Any = JSONFileLoader
+    read = functools.cache(loader().load_file)
+    loader.load_file = lambda _, path: read(path)
     remember = functools.lru_cache(maxsize=1_024)
     names: list[Any] = [responses, models]
     parsing: list[Any] = [ast_nodes, expressions]  # they have no types

@@ -12,6 +12,7 @@ from typing import Any
 
 import boto3
 
+from kit import nursery
 from kit.batch_worker import KEYS
 from kit.clock import FrozenClock
 from kit.world import OUTBOX_TABLE, REGION, TABLE, arn_of, create_outbox_table, create_table
@@ -36,9 +37,9 @@ def _environment(endpoint: str, sqs: Any) -> dict[str, str]:
     }
 
 
-def _command(seconds: int, effects: Path, hanging: str) -> list[str]:
+def _words(seconds: int, effects: Path, hanging: str) -> list[str]:
     now_ms = FrozenClock().now_ms() + seconds * 1000
-    return [sys.executable, "-m", "kit.batch_worker", str(now_ms), str(effects), hanging]
+    return ["kit.batch_worker", str(now_ms), str(effects), hanging]
 
 
 def test_a_killed_batch_of_ten_is_replayed_taken_over_and_run(tmp_path: Path) -> None:
@@ -49,15 +50,14 @@ def test_a_killed_batch_of_ten_is_replayed_taken_over_and_run(tmp_path: Path) ->
         create_table(dynamodb, TABLE)
         create_outbox_table(dynamodb, OUTBOX_TABLE)
         environment = _environment(server.endpoint, sqs)
-        with subprocess.Popen(
-            _command(0, effects, hanging), env=environment, stdout=subprocess.PIPE, text=True
-        ) as worker:
+        command = [sys.executable, "-m", *_words(0, effects, hanging)]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as worker:
             assert worker.stdout is not None
             assert worker.stdout.readline() == "hanging\n"
             worker.send_signal(signal.SIGKILL)
             killed = worker.wait(60)
         answers = [
-            json.loads(subprocess.check_output(_command(seconds, effects, NOBODY), env=environment, timeout=60))
+            json.loads(nursery.run(*_words(seconds, effects, NOBODY), environment=environment).stdout)
             for seconds in (1, STALE_SECONDS, STALE_SECONDS)
         ]
         items = dynamodb.scan(TableName=TABLE)["Items"]

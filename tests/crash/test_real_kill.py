@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
+from kit import nursery
 from kit.clock import FrozenClock
 from kit.world import OUTBOX_TABLE, REGION, TABLE, arn_of, create_outbox_table, create_table
 from onceq.local import MotoServer
@@ -41,8 +40,7 @@ class Served:
     def run(self, worker: str, seconds: int, *arguments: str) -> tuple[int, Any]:
         """Run a worker so many seconds later; return how it ended, and its answer if it lived."""
         now_ms = FrozenClock().now_ms() + seconds * 1000
-        command = [sys.executable, "-m", f"kit.{worker}", str(now_ms), *arguments]
-        ended = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60, check=False)
+        ended = nursery.run(f"kit.{worker}", str(now_ms), *arguments, environment=self.environment)
         assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
         return ended.returncode, json.loads(ended.stdout) if ended.returncode == 0 else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
@@ -535,10 +536,12 @@ def test_a_table_that_is_not_named_is_said(
     bare = Runtime(replace(world.settings, claims_table="", outbox_table=""), clock=world.clock, tokens=world.tokens)
     module = types.SimpleNamespace(app=world.app(pay, runtime=bare))
     monkeypatch.setitem(sys.modules, "shop_under_test", module)
+    logged_by = [*logging.getLogger().handlers]
 
     code, out, err = shell.run(*words)
     assert (code, out) == (2, "")
     assert said in err
+    assert logging.getLogger().handlers == logged_by, "whoever calls it logs as before"
 
 
 @pytest.mark.parametrize(

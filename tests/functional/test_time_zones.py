@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kit import nursery
 
 TESTS = Path(__file__).parents[1]
 # As POSIX writes them, so that no database of zones is needed: New York, and Lord Howe, whose switch is half an hour.
@@ -24,8 +24,7 @@ SWITCHES = {
 
 def _run(zone: str, at: datetime) -> dict[str, Any]:
     environment = os.environ | {"TZ": zone, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])}
-    command = [sys.executable, "-m", "kit.zone_worker", str(int(at.timestamp() * 1000))]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    ended = nursery.run("kit.zone_worker", str(int(at.timestamp() * 1000)), environment=environment, seconds=100)
     assert ended.returncode == 0, ended.stderr
     answer: dict[str, Any] = json.loads(ended.stdout)
     return answer

@@ -17,6 +17,7 @@ import boto3
 # test, that is.
 import moto.core  # noqa: F401
 
+from kit import nursery
 from onceq import App, job
 from onceq.local import AWS_VARIABLES, child_environment
 from onceq.message import seal
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 TEMPLATE = Path(__file__).parents[2] / "template.yaml"
 SECONDS = 40.0
+RUN_SECONDS = 60.0
 
 APP = '''
 from __future__ import annotations
@@ -112,8 +114,12 @@ class Project:
                 stderr=subprocess.STDOUT,
             )
 
-    def run(self, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-        """Run ``python -m onceq`` in the folder to its end."""
+    def run(self, *words: str, text: str = "", fresh: bool = False) -> subprocess.CompletedProcess[str]:
+        """Run ``python -m onceq`` in the folder to its end: in a new Python, or in a fork of one that is warm."""
+        if not fresh:
+            return nursery.run(
+                "onceq", *words, folder=self.folder, environment=self.environment, text=text, seconds=RUN_SECONDS
+            )
         return subprocess.run(
             [sys.executable, "-m", "onceq", *words],
             cwd=self.folder,
@@ -121,7 +127,7 @@ class Project:
             input=text,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=RUN_SECONDS,
             check=False,
         )
 
