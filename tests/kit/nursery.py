@@ -1,8 +1,8 @@
 """Processes forked from one that has loaded everything: a new Python for each takes a second of a small machine.
 
-``python -m kit.nursery`` reads lines, each the JSON of a `Birth`, and forks a process for each, which runs a module as
-``python -m`` does. On stdout it says ``["started", pid]`` and ``["ended", pid, code]``. It has no thread, so that a fork
-is safe, and ends with stdin.
+``python -m kit.nursery`` reads lines, each the JSON of a `Birth`, and forks a process for each, which runs a module
+as ``python -m`` does. On stdout it says ``["started", pid]`` and ``["ended", pid, code]``. It has no thread, so that a
+fork is safe, and ends with stdin.
 """
 
 from __future__ import annotations
