@@ -52,6 +52,8 @@ PART = 20
 LOOKS_WHEN_EMPTY = 2
 # Where nothing but the outbox is left, and it stays as it is for so long, no relay is at work.
 LONGEST_WAIT_SECONDS = 12.0
+# Without a relay nobody sends what a worker, which holds its message meanwhile, has not sent.
+WAIT_WITHOUT_RELAY_SECONDS = 1.0
 SCHEDULED_AT = "2026-11-30T02:00:00Z"
 SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
 COUNTS = (
@@ -214,6 +216,8 @@ class World:
         progress = Progress(messages=len(plan.messages) + plan.sendings)
         sent: list[Sent] = []
         looks_when_empty, waiting_since, pending = 0, 0.0, 0
+        has_relay = len(processes) > 1
+        longest = LONGEST_WAIT_SECONDS if has_relay else WAIT_WITHOUT_RELAY_SECONDS
         while looks_when_empty < LOOKS_WHEN_EMPTY and time.monotonic() < until:
             for each in processes:
                 each.tend()
@@ -224,7 +228,7 @@ class World:
             before, pending = pending, 0 if left else self._pending()
             if left or pending != before:
                 waiting_since = time.monotonic()
-            if pending and time.monotonic() - waiting_since > LONGEST_WAIT_SECONDS:
+            if pending and time.monotonic() - waiting_since > longest:
                 break
             looks_when_empty = 0 if left or pending else looks_when_empty + 1
             self._tell(progress)
