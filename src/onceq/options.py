@@ -111,10 +111,14 @@ def _prove(command: Command) -> None:
     prove.add_argument("--effects", action="append", default=[], metavar="MODULE:NAME", help=text)
     text = "what a recorded function returns (default: an id)"
     prove.add_argument("--answer", action="append", default=[], metavar="NAME=JSON", help=text)
+    text = "a recorded function that only looks something up: it is no effect; may be given several times"
+    prove.add_argument("--read", action="append", default=[], metavar="NAME", help=text)
     text = "a function to call before each scenario: it puts what the job needs into its tables"
     prove.add_argument("--setup", metavar="MODULE:NAME", help=text)
     _json_option(prove)
-    prove.add_argument("--verbose", action="store_true", help="show every timeline, and what the jobs log")
+    prove.add_argument(
+        "--verbose", action="store_true", help="show every scenario, every timeline, and what the jobs log"
+    )
     _local_options(prove)
 
 

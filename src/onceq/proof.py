@@ -42,8 +42,6 @@ DEFAULT_TEMPLATE = "template.yaml"
 DEFAULT_APP = "app:app"
 # Where stdout is no terminal.
 COLUMNS = 120
-# Of the longest group of scenarios, "two jobs".
-GROUP_WIDTH = 8
 
 
 def prove(options: argparse.Namespace) -> int:
@@ -73,7 +71,7 @@ def prove(options: argparse.Namespace) -> int:
         _check_payload(job_type, payload)
         report = _report(
             lambda **given: prove_effectively_once(job_type, payload, app=app, env=world, other=other, **given),
-            effects=stack.enter_context(recorded(options.effects, answers, names)),
+            effects=stack.enter_context(recorded(options.effects, answers, names, reads=options.read)),
             key=options.key,
             group=options.group,
             progress=table.add,
@@ -195,7 +193,7 @@ def _quiet(*, verbose: bool) -> Iterator[None]:
 
 
 class _Table:
-    """A line for each scenario as it ends."""
+    """What a person reads: where all of it is asked for, a line for each scenario as it ends, else at the end."""
 
     def __init__(self, out: TextIO, options: argparse.Namespace) -> None:
         """Write to that stream; where JSON goes there, to a person who waits, if there is one."""
@@ -203,18 +201,19 @@ class _Table:
         if options.json:
             self._out = sys.stderr if sys.stderr.isatty() else None
         self.columns = shutil.get_terminal_size((COLUMNS, 24)).columns
-        self._added: list[Result] = []
+        self._verbose = options.verbose
+        self._added = 0
 
     def add(self, result: Result) -> None:
-        """Write the line of a scenario; one that fails undisturbed waits, since it may be the input's fault."""
-        if self._added or result.ok:
-            self._add(result)
+        """Write the lines of a scenario; one that fails undisturbed waits, since it may be the input's fault."""
+        if self._verbose and (self._added or result.ok):
+            self._added += 1
+            self.write(result.lines())
 
     def complete(self, report: Report) -> None:
         """Write the lines that are missing."""
-        for result in report.results:
-            if not any(result is one for one in self._added):
-                self._add(result)
+        if not self._added:
+            self.write(report.table(verbose=self._verbose))
 
     def write(self, lines: Iterable[str]) -> None:
         """Write lines as wide as the terminal is; what goes on is indented below its line."""
@@ -222,13 +221,6 @@ class _Table:
             for line in lines:
                 self._out.write("\n".join(_wrapped(line, self.columns)) + "\n")
             self._out.flush()
-
-    def _add(self, result: Result) -> None:
-        self._added.append(result)
-        mark = "·" if result.run is None else "✓" if result.ok else "✗"
-        said = f"  not run: {result.skipped}" if result.run is None else ""
-        findings = (f"{'':14}{one.diagnosis} ({one.evidence})" for one in result.findings)
-        self.write([f"  {mark} {result.group:<{GROUP_WIDTH}}  {result.name}{said}", *findings])
 
 
 def _wrapped(line: str, columns: int) -> list[str]:
@@ -243,7 +235,8 @@ def _show(report: Report, table: _Table, options: argparse.Namespace) -> int:
     elif options.verbose:
         for result in report.results:
             if result.run is not None:
-                table.write(["", f"{result.name}:", "", *result.run.timeline.lanes(table.columns).splitlines()])
+                lanes = result.run.timeline.lanes(table.columns, folded=False)
+                table.write(["", f"{result.name}:", "", *lanes.splitlines()])
     else:
         table.write(report.picture(table.columns))
     if not options.json:

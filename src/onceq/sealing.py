@@ -256,7 +256,10 @@ class Sealer:
     def _job_type(self, job_type: JobType[..., Any] | str) -> JobType[..., Any] | None:
         if isinstance(job_type, JobType):
             if self.job_types is not None and job_type not in self.job_types:
-                message = f"job type {job_type.name!r} is not in the App's list: nobody would serve it"
+                message = (
+                    f"job type {job_type.name!r} is not in the App's list: nobody would serve it. Add it to the list "
+                    "in src/app.py; a test may give another App with app="
+                )
                 raise ConfigurationError(message)
             return job_type
         if not isinstance(job_type, str) or not NAME.fullmatch(job_type):

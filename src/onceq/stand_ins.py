@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from onceq.errors import ConfigurationError
 from onceq.intrinsics import suggestion
 from onceq.settings import require
-from onceq.testing.recorder import EffectRecorder, Part
+from onceq.testing.likeness import Part
+from onceq.testing.recorder import EffectRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 EXAMPLE = "for example jobs.payments:gateway"
@@ -86,13 +87,17 @@ class _Place:
 
 
 @contextmanager
-def recorded(words: Sequence[str], answers: Mapping[str, Any], names: Names) -> Iterator[EffectRecorder | None]:
+def recorded(
+    words: Sequence[str], answers: Mapping[str, Any], names: Names, *, reads: Sequence[str] = ()
+) -> Iterator[EffectRecorder | None]:
     """Put stand-ins in the place of what the words name, and the originals back after the block."""
     require(bool(words) or not answers, "--answer is what a recorded function returns: it goes with --effects")
+    require(bool(words) or not reads, "--read is a recorded function that has no effect: it goes with --effects")
     places = [_place(word, names) for word in words]
-    recorder = EffectRecorder(**answers)
+    recorder = EffectRecorder(reads=reads, **answers)
     called = _called(places)
-    _check_answers(answers, places, called)
+    _check_names("--answer", answers, places, called)
+    _check_names("--read", reads, places, called)
     try:
         for place in places:
             setattr(place.owner, place.name, _stand_in(recorder, place, called[id(place.original)]))
@@ -123,18 +128,18 @@ def _called(places: Sequence[_Place]) -> dict[int, Callable[[str], str]]:
 
 def _stand_in(recorder: EffectRecorder, place: _Place, told: Callable[[str], str]) -> Any:
     if inspect.isroutine(place.original):
-        return getattr(Part(recorder, told, place.owner), place.name)
-    return Part(recorder, told, place.original)
+        return getattr(Part(recorder.call, told, place.owner), place.name)
+    return Part(recorder.call, told, place.original)
 
 
-def _check_answers(
-    answers: Mapping[str, Any], places: Sequence[_Place], called: Mapping[int, Callable[[str], str]]
+def _check_names(
+    option: str, given: Iterable[str], places: Sequence[_Place], called: Mapping[int, Callable[[str], str]]
 ) -> None:
     known = set()
     for place in places:
         told, is_function = called[id(place.original)], inspect.isroutine(place.original)
         functions = [place.name] if is_function else [n for n in dir(place.original) if not n.startswith("_")]
         known |= {told(name) for name in functions}
-    for name in answers:
-        message = f"--answer {name}: --effects has no function of that name{suggestion(name, sorted(known))}"
+    for name in given:
+        message = f"{option} {name}: --effects has no function of that name{suggestion(name, sorted(known))}"
         require(name in known, message)

@@ -18,6 +18,7 @@ import pytest
 import onceq
 from onceq.cli import main
 from onceq.local import AWS_VARIABLES, child_environment
+from onceq.testing.timeline import TIMES
 from onceq.testing.verdict import Diagnosis
 
 if TYPE_CHECKING:
@@ -180,15 +181,18 @@ def wrong(project: Path) -> Ran:
         return run("cli_jobs:unsafe", "--payload", ORDER, *RECORDED)
 
 
-def test_a_job_that_takes_effect_once_is_a_line_for_each_scenario_and_a_verdict(right: Ran) -> None:
+def test_a_job_that_takes_effect_once_is_a_line_for_each_group_of_scenarios_and_a_verdict(right: Ran) -> None:
     """The verdict is the last line, where a terminal shows it; nothing else is said."""
     *table, empty, verdict = right.lines
+    counts = [int(line.partition(TIMES)[2] or 1) for line in table]
 
     assert (right.code, right.err, empty) == (0, "a line that the job prints\n" * right.err.count("\n"), "")
-    assert verdict == f"keyed takes effect once: {len(table)} scenarios, charge x1 in each"
+    assert verdict == f"keyed takes effect once: {sum(counts)} scenarios, charge x1 in each"
     assert {line[:4] for line in table} == {"  ✓ "}
     assert table[0] == "  ✓ once      delivered once"
-    assert "  ✓ crash     crashed after: effect charge" in table
+    groups = [line[4:12].strip() for line in table]
+    assert len(groups) == len({*groups})
+    assert counts[groups.index("crash")] > 5
 
 
 def test_a_job_that_does_not_shows_where_and_draws_the_shortest_timeline(wrong: Ran) -> None:
@@ -270,6 +274,16 @@ def test_functions_and_modules_stand_in_for_their_own_and_answer_what_they_are_t
     assert ran.lines[-1].endswith(" scenarios, charge x1, mailer.mail x1 in each")
     assert ran.err.startswith("onceq: by_function is not in cli_app:app: it is proved alone")
     assert ran.out.count("effect: charge") > 20
+    assert "  ✓ crash     crashed after: effect charge" in ran.lines
+    assert not any(TIMES in line for line in ran.lines)
+
+
+def test_a_function_that_only_looks_something_up_is_no_effect(project: Path) -> None:
+    """Then nothing is counted of a job that does nothing else."""
+    ran = run("cli_jobs:unsafe", "--payload", ORDER, *RECORDED, "--read", "charge")
+
+    assert ran.code == 2
+    assert "nothing was counted in an undisturbed run of unsafe" in ran.err
 
 
 def test_a_fifo_queue_of_the_template_a_group_and_a_second_job(project: Path) -> None:
@@ -281,7 +295,10 @@ def test_a_fifo_queue_of_the_template_a_group_and_a_second_job(project: Path) ->
     without = run(*words)
     ran = run(*words, *setup, "--other", '{"number": 20}')
 
-    assert (without.code, "'ledger' is not in ONCEQ_QUEUES" in without.err) == (2, True)
+    assert without.code == 2
+    assert "queue 'ledger' of 'in_order' is not in ONCEQ_QUEUES (known: " in without.err
+    assert "set the parameter LedgerQueue: " in without.err
+    assert "--parameter" in without.err
     assert ran.code == 0, ran
     assert any(line.startswith("  ✓ two jobs") for line in ran.lines)
 
@@ -330,6 +347,15 @@ BAD: dict[str, tuple[list[str], str]] = {
     "answer of nothing": (
         ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--answer", "chrage=1"],
         "--answer chrage: --effects has no function of that name. Did you mean 'charge'?",
+    ),
+    "read without effects": (["cli_jobs:keyed", "--payload", ORDER, "--read", "charge"], "it goes with --effects"),
+    "read of nothing": (
+        ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--read", "chrage"],
+        "--read chrage: --effects has no function of that name. Did you mean 'charge'?",
+    ),
+    "other is the same": (
+        ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--other", ORDER],
+        "other= has the key of the job itself, 'o-1'",
     ),
     "answer without value": (
         ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--answer", "charge"],

@@ -6,6 +6,7 @@ The framework keeps its promises, and the effect is doubled or lost all the same
 from __future__ import annotations
 
 import logging
+import os
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -114,6 +115,37 @@ def remembers_in_memory(order: Order, ctx: Context) -> Any:
     REMEMBERED.add(ctx.key)
     key = ctx.idempotency_key_for("charge")
     return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+
+
+@job("remembers_what_is_done", key="order_id")
+def remembers_what_is_done(order: Order, ctx: Context) -> Any:
+    """Remember in the process what is charged, instead of a key: another container charges again."""
+    if ctx.key in REMEMBERED:
+        return None
+    charged = gateway.charge(order.customer_id, order.amount_cents)
+    REMEMBERED.add(ctx.key)
+    return charged
+
+
+@job("key_from_when_it_was_sent", key="order_id")
+def key_from_when_it_was_sent(order: Order, ctx: Context) -> Any:
+    """Give the provider order and SQS's time of sending: a second send, and a redrive, have another one."""
+    key = f"{ctx.key}-{ctx.message.sent_at}"
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+
+
+@job("skips_while_the_provider_is_down", key="order_id", semantics=Semantics.AT_MOST_ONCE)
+def skips_while_the_provider_is_down(order: Order) -> Any:
+    """Note in a table that the provider is down, and let other orders pass without a charge for a minute."""
+    table, key = os.environ["BOOKINGS_TABLE"], {"customer_id": {"S": "provider#down"}}
+    item = dynamodb().get_item(TableName=table, Key=key, ConsistentRead=True).get("Item")
+    if item is not None and now() < int(item["until"]["N"]):
+        return "skipped"
+    try:
+        return gateway.charge(order.customer_id, order.amount_cents)
+    except ConnectionError:
+        dynamodb().put_item(TableName=table, Item={**key, "until": {"N": str(now() + 60_000)}})
+        raise
 
 
 @job("gives_up_after_the_first_attempt", key="order_id")

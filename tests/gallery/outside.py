@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
 from onceq.testing.process import CURRENT
 from onceq.testing.recorder import EffectRecorder
 
-gateway = EffectRecorder()
+gateway = EffectRecorder(reads=["balance"])
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,10 @@ class Order:
     amount_cents: int = 500
 
 
+# As a producer sends it that says when.
+BODY = {**asdict(Order()), "sent_at": "2028-12-31T11:59:58Z"}
+
+
 def now() -> int:
     """Return the time, epoch ms: that of the process in which a job runs."""
     process = CURRENT.get()
@@ -29,6 +33,11 @@ def now() -> int:
         message = "the time is asked for outside of a job"
         raise LookupError(message)
     return process.clock.now_ms()
+
+
+def order_of(body: dict[str, Any]) -> Order:
+    """Return the order that a message is about."""
+    return Order(body["order_id"], body["customer_id"], body["amount_cents"])
 
 
 def booking_of(order: Order) -> dict[str, Any]:

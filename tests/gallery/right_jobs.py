@@ -105,6 +105,14 @@ def several_effects(order: Order, ctx: Context) -> list[Any]:
     return [charged["id"]]
 
 
+@job("looks_first", key="order_id")
+def looks_first(order: Order, ctx: Context) -> Any:
+    """Look the balance up on every attempt, which changes nothing, and charge with the job's key."""
+    balance = gateway.balance(order.customer_id)
+    key = ctx.idempotency_key_for("charge")
+    return ctx.step("charge", gateway.charge, order.customer_id, order.amount_cents, idempotency_key=key) or balance
+
+
 @job("falsy_result", key="order_id")
 def falsy_result(order: Order, ctx: Context) -> int:
     """Return 0, which is a result."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from gallery import consumers as by_hand
-from gallery import field, jobs, outside, right, right_jobs
+from gallery import field, further, jobs, outside, right, right_jobs
 from onceq import JobType
 from onceq.testing import Diagnosis, EffectRecorder, Parts
 from onceq.testing.subject import Handler
@@ -167,6 +167,34 @@ CONSUMERS: tuple[Wrong[Make], ...] = (
         Diagnosis.KEY_FROM_TIME,
         "Charged again by a duplicate that comes six minutes later.",
     ),
+    Wrong(
+        further.remembers_in_its_module,
+        Diagnosis.KEPT_IN_MEMORY,
+        "Charged again by a duplicate that another container gets.",
+    ),
+    Wrong(
+        further.remembers_in_its_handler,
+        Diagnosis.EFFECT_BEFORE_CLAIM,
+        "Charged again by a duplicate that another container gets.",
+    ),
+    Wrong(further.remembers_what_it_began, Diagnosis.KEPT_IN_MEMORY, "Never charged: the container was warm."),
+    Wrong(
+        further.keeps_the_first_order,
+        Diagnosis.KEPT_IN_MEMORY,
+        "Gets the order for nothing if somebody's was charged by the same container.",
+    ),
+    Wrong(
+        further.keeps_its_failures,
+        Diagnosis.KEPT_IN_MEMORY,
+        "In the dead-letter queue, with every later order, since one failed in this container.",
+    ),
+    Wrong(further.key_from_the_whole_body, Diagnosis.KEY_FROM_SEND, "Charged again when the shop sends it again."),
+    Wrong(further.key_from_when_it_was_sent, Diagnosis.KEY_FROM_SEND, "Charged again when the shop sends it again."),
+    Wrong(
+        further.keeps_what_failed_once,
+        Diagnosis.NEVER_SETTLED,
+        "Charged, and in the dead-letter queue all the same, where a person charges again.",
+    ),
 )
 
 JOBS: tuple[Wrong[Job], ...] = (
@@ -211,6 +239,13 @@ JOBS: tuple[Wrong[Job], ...] = (
         "Charged twice when the provider's first answer is lost.",
     ),
     Wrong(jobs.remembers_in_memory, Diagnosis.KEPT_IN_MEMORY, "Never charged: the container was warm."),
+    Wrong(jobs.remembers_what_is_done, Diagnosis.KEPT_IN_MEMORY, "Charged again by another container."),
+    Wrong(jobs.key_from_when_it_was_sent, Diagnosis.KEY_FROM_SEND, "Charged again when the shop sends it again."),
+    Wrong(
+        jobs.skips_while_the_provider_is_down,
+        Diagnosis.NO_EFFECT,
+        "Never charged: somebody else's charge had failed in that minute.",
+    ),
     Wrong(jobs.gives_up_after_the_first_attempt, Diagnosis.NO_EFFECT, "Never charged: the first attempt died early."),
     Wrong(
         jobs.at_most_once_but_retries,
@@ -244,6 +279,8 @@ RIGHT_CONSUMERS: tuple[tuple[Make, Callable[[], int] | None], ...] = (
     (right.right_in_short, None),
     (right.right_by_the_providers_key, None),
     (right.right_with_downstream_key, None),
+    (right.right_with_a_memory, None),
+    (right.right_by_a_hash, None),
     (right.right_with_a_transaction, outside.bookings),
 )
 # With what counts their effects; ``None`` is what they stage.
@@ -260,6 +297,7 @@ RIGHT_JOBS: tuple[tuple[Job, Effects | None], ...] = (
     (right_jobs.asynchronous, outside.gateway),
     (right_jobs.retrying, outside.gateway),
     (right_jobs.several_effects, outside.gateway),
+    (right_jobs.looks_first, outside.gateway),
     (right_jobs.falsy_result, outside.gateway),
     (right_jobs.result_of_the_clock, outside.gateway),
     (right_jobs.two_charges, outside.gateway),

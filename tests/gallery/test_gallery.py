@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gallery import consumers, field, jobs, right, right_jobs
-from gallery.outside import Order
+from gallery import consumers, field, further, jobs, right, right_jobs
+from gallery.outside import BODY, Order
 from gallery.table import BUGS, CONSUMERS, JOBS, RIGHT_CONSUMERS, RIGHT_JOBS, name_of
 from onceq import App, JobType
 from onceq.testing import NotEffectivelyOnce, environment, prove_consumer, prove_effectively_once
@@ -46,13 +45,14 @@ def env() -> Iterator[Environment]:
 def cold() -> None:
     """Begin in a process that remembers nothing."""
     jobs.REMEMBERED.clear()
+    further.REMEMBERED.clear()
 
 
 @pytest.mark.parametrize("wrong", [one for one in CONSUMERS if WHOLE or one.bug], ids=str)
 def test_a_wrong_consumer_is_caught(wrong: Wrong[Make], env: Environment) -> None:
     """A wrong consumer is failed, and its mistake is called by its name."""
     with pytest.raises(NotEffectivelyOnce) as caught:
-        prove_consumer(wrong.subject, asdict(ORDER), env=env)
+        prove_consumer(wrong.subject, BODY, env=env)
 
     assert caught.value.report.diagnosis is wrong.diagnosis, caught.value.report.text()
     _shows(caught.value.report, wrong)
@@ -71,7 +71,7 @@ def test_a_wrong_job_is_caught(wrong: Wrong[Job], env: Environment) -> None:
 @pytest.mark.parametrize(("make", "effects"), RIGHT_CONSUMERS, ids=[name_of(make) for make, _ in RIGHT_CONSUMERS])
 def test_a_right_consumer_passes(make: Make, effects: Callable[[], int] | None, env: Environment) -> None:
     """A consumer that is right passes, though it is written in another way than the framework."""
-    report = prove_consumer(make, asdict(ORDER), effects=effects, env=env)
+    report = prove_consumer(make, BODY, effects=effects, env=env)
 
     assert report.ok
     assert sum(report.effects.values()) == 1
@@ -105,6 +105,7 @@ def test_every_bug_is_in_the_gallery() -> None:
     [
         pytest.param(consumers, [str(one) for one in CONSUMERS], id="consumers"),
         pytest.param(field, [str(one) for one in CONSUMERS], id="field"),
+        pytest.param(further, [str(one) for one in CONSUMERS], id="further"),
         pytest.param(jobs, [str(one) for one in JOBS], id="jobs"),
         pytest.param(right, [name_of(make) for make, _ in RIGHT_CONSUMERS], id="right"),
         pytest.param(right_jobs, [name_of(job_type) for job_type, _ in RIGHT_JOBS], id="right_jobs"),

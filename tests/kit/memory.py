@@ -10,9 +10,9 @@ import io
 import re
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from kit.memory_tables import MemoryDynamoDB, refusal
+from kit.memory_tables import MemoryDynamoDB, meta_of, refusal
 from onceq.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class MemorySqs:
         refused: What was not: the same, and why.
         visibility: The time-outs that were set: receipt handle and seconds.
     """
+
+    meta: ClassVar = meta_of("SendMessage", "SendMessageBatch", "ChangeMessageVisibilityBatch")
 
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     refused: list[tuple[str, dict[str, Any], str]] = field(default_factory=list)

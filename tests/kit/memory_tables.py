@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from botocore import xform_name
 from botocore.exceptions import ClientError
 
 Item = dict[str, dict[str, Any]]
@@ -21,6 +22,8 @@ MOST_KEY_BYTES = 2_048
 MOST_ITEM_BYTES = 409_600
 MOST_DIGITS = 38
 _TOKENS = re.compile(r"\s*(<=|>=|<>|[=<>(),]|[#:]?[A-Za-z_0-9]+)")
+# The index of the outbox, and what it is sorted by.
+_SORTED_BY = {"pending": "next_at"}
 _CLAUSES = re.compile(r"(?:^|\s)(SET|REMOVE|ADD) ")
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -50,6 +53,11 @@ def refusal(operation: str, code: str, message: str = "", **fields: Any) -> Clie
     return _NAMED.get(code, ClientError)(answer, operation)
 
 
+def meta_of(*operations: str) -> SimpleNamespace:
+    """Return of a botocore client's ``meta`` what says which method sends which request."""
+    return SimpleNamespace(method_to_api_mapping={xform_name(one): one for one in operations})
+
+
 class MemoryDynamoDB:
     """Tables with the partition key ``pk``. Each request happens at once or not at all.
 
@@ -57,6 +65,8 @@ class MemoryDynamoDB:
         tables: Items by table and key.
         exceptions: What a client of botocore's has under that name.
     """
+
+    meta = meta_of("PutItem", "UpdateItem", "DeleteItem", "GetItem", "Query", "TransactWriteItems")
 
     def __init__(self) -> None:
         """Start with empty tables."""
@@ -87,6 +97,16 @@ class MemoryDynamoDB:
         with self._lock:
             item = self.tables.get(request["TableName"], {}).get(request["Key"]["pk"]["S"])
         return {} if item is None else {"Item": dict(item)}
+
+    def query(self, **request: Any) -> dict[str, Any]:
+        """Read an index, as far as one page goes: items without its keys are not in it."""
+        names, values = request["ExpressionAttributeNames"], request["ExpressionAttributeValues"]
+        with self._lock:
+            items = list(self.tables.get(request["TableName"], {}).values())
+        found = [item for item in items if holds(request["KeyConditionExpression"], item, names, values)]
+        assert len(found) <= request["Limit"], "this double has one page"
+        found.sort(key=lambda item: int(item[_SORTED_BY[request["IndexName"]]]["N"]))
+        return {"Items": [dict(item) for item in found], "Count": len(found)}
 
     def transact_write_items(self, **request: Any) -> dict[str, Any]:
         """Write all items, or none."""

@@ -10,7 +10,19 @@ import boto3
 import pytest
 
 from onceq import App, Backoff, ConfigurationError, Context, Reject, Retry, job
-from onceq.testing import Crash, Move, NeverSettled, Point, envelope, environment, sqs_event
+from onceq.testing import (
+    Crash,
+    EffectRecorder,
+    Move,
+    NeverSettled,
+    NotEffectivelyOnce,
+    Point,
+    envelope,
+    environment,
+    prove_consumer,
+    prove_effectively_once,
+    sqs_event,
+)
 from onceq.testing.plain import PLAIN
 from onceq.testing.timeline import Kind
 
@@ -18,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from onceq import JobType
-    from onceq.testing import EffectRecorder, Environment
+    from onceq.testing import Environment
 
 
 def once(what: str, move: Move) -> Any:
@@ -94,6 +106,10 @@ def test_what_cannot_be_delivered_is_said(env: Environment, charge: JobType[...,
     """Nothing at all, no message, messages of two queues, a queue that is not there."""
     here, there = env.enqueue(charge, {}, key="k"), env.put("x", queue="DeadLetterQueue")
 
+    events: list[dict[str, Any]] = [{}, {"Records": []}, {"Records": None}, {"Records": ["m1"]}, {"records": [{}]}]
+    for event in events:
+        with pytest.raises(ConfigurationError, match=r"has a list of Records.*sqs_event"):
+            env.deliver(event)
     for what in ([], ["m1"]):
         with pytest.raises(ConfigurationError, match="at least one, or an event"):
             env.deliver(what)  # type: ignore[arg-type]  # that is the point
@@ -348,3 +364,91 @@ def test_what_a_handler_raises_keeps_everything(env: Environment) -> None:
 
     assert type(delivered.error).__name__ == "NotAnSqsEvent"
     assert (delivered.answer, delivered.kept) == (None, ["None"])
+    [said] = [entry for entry in env.timeline.entries if entry.kind is Kind.RAISE]
+    assert said.what.startswith("NotAnSqsEvent: ")
+
+
+def test_a_record_without_an_id_is_delivered_as_it_is(env: Environment) -> None:
+    """Whatever the handler makes of it; nothing of the mailbox is acknowledged."""
+    assert env.deliver({"Records": [{"eventSource": "aws:sqs", "body": "x"}]}).acknowledged == []
+
+
+@pytest.mark.parametrize("answer", [None, "PASS", True], ids=repr)
+def test_a_director_that_answers_nothing_is_an_error(env: Environment, charge: JobType[..., Any], answer: Any) -> None:
+    """It forgot its return: nothing would go wrong, and the test would show nothing."""
+    letter = env.enqueue(charge, {"cents": 1}, key="k")
+
+    with pytest.raises(ConfigurationError, match=r"answers with a Move at 'claim', not .*: return Move.PASS there"):
+        env.deliver(letter, director=lambda _point: answer)
+
+
+def test_what_is_not_in_the_app_says_how_to_put_it_there(env: Environment) -> None:
+    """In the application's file, or by an option or a fixture."""
+
+    @job("stranger")
+    def stranger(_payload: dict[str, Any]) -> None:
+        pass
+
+    with pytest.raises(ConfigurationError, match=r"'stranger' is not in the App's list: add it .* src/app.py.*app="):
+        env.enqueue(stranger, {}, key="k")
+
+
+@pytest.mark.parametrize("is_proof", [True, False], ids=["proof", "enqueue"])
+def test_a_queue_that_a_parameter_would_make_names_the_parameter(is_proof: bool, nowhere: Path) -> None:  # noqa: FBT001
+    """By the conditions of the template's queues, the ones that conditions refer to, too."""
+
+    @job("post", queue="ledger")
+    def post(_payload: dict[str, Any]) -> None:
+        pass
+
+    template = copy.deepcopy(PLAIN) | {
+        "Parameters": {
+            "Ledger": {"Type": "String", "Default": "no"},
+            "Stage": {"Type": "String", "Default": "dev"},
+            "Other": {"Type": "String", "Default": "no"},
+        },
+        "Conditions": {
+            "IsProd": {"Fn::Equals": [{"Ref": "Stage"}, "prod"]},
+            "HasLedger": {"Fn::And": [{"Fn::Equals": [{"Ref": "Ledger"}, "yes"]}, {"Condition": "IsProd"}]},
+        },
+    }
+    template["Resources"]["LedgerQueue"] = {"Type": "AWS::SQS::Queue", "Condition": "HasLedger", "Properties": {}}
+    (nowhere / "template.yaml").write_text(json.dumps(template), encoding="utf-8")
+    told = (
+        r"queue 'ledger' of 'post' is not in ONCEQ_QUEUES \(known: default\).*parameter Ledger or Stage: .*onceq_para"
+    )
+    with environment(App([post])) as env, pytest.raises(ConfigurationError, match=told):
+        _ = prove_effectively_once(post, {}, env=env) if is_proof else env.enqueue(post, {}, key="k")
+
+
+def test_a_second_job_with_the_key_of_the_first_is_refused(env: Environment) -> None:
+    """It would be the same job; one that is made has another key, also beside one that is given."""
+    gateway = EffectRecorder()
+
+    @job("charge", key="order_id", max_duration=5)
+    def charge(order: dict[str, Any], ctx: Context) -> None:
+        gateway.charge(order["cents"], idempotency_key=ctx.key)
+
+    order, same = {"order_id": "o-1", "cents": 5}, {"order_id": "o-1", "cents": 6}
+
+    with pytest.raises(
+        ConfigurationError, match=r"other= has the key of the job itself, 'o-1': give the payload of an"
+    ):
+        prove_effectively_once(charge, order, effects=gateway, other=same, app=App([charge]), env=env)
+    assert prove_effectively_once(charge, order, effects=gateway, key="proof-2", app=App([charge]), env=env).ok
+
+
+def test_what_a_consumers_handler_raises_stands_in_the_findings(env: Environment) -> None:
+    """Lambda sees it, and keeps the messages; whoever reads the report sees why they come again."""
+
+    def make(_parts: Any) -> Any:
+        def handler(event: dict[str, Any], _context: Any) -> None:
+            raise KeyError(event["Records"][0]["body"][:9])
+
+        return handler
+
+    with pytest.raises(NotEffectivelyOnce) as found:
+        prove_consumer(make, {"order_id": "o-1"}, env=env)
+
+    assert any("KeyError: '{\"order_i'" in finding.evidence for finding in found.value.report.results[0].findings)
+    assert "fails: KeyError" in found.value.report.text()

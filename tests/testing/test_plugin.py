@@ -128,6 +128,8 @@ def test_a_project_uses_the_fixtures_and_sees_what_happened(project: Path) -> No
         assert told in first
     # A proof says itself what happened; the environment is as good as new then.
     assert "nothing was counted" in second
+    # Nor do frames of the kit stand between the test and what was found.
+    assert "proving.py" not in second
     assert "onceq: what happened" not in second
 
 

@@ -10,9 +10,9 @@ import boto3
 import pytest
 
 from onceq import App, job
-from onceq.testing import envelope, environment
+from onceq.testing import FrozenClock, Move, envelope, environment
 from onceq.testing.contents import Contents, Place
-from onceq.testing.mailbox import DEDUPLICATION_MS
+from onceq.testing.mailbox import DEDUPLICATION_MS, Mailbox
 from onceq.testing.plain import PLAIN
 
 if TYPE_CHECKING:
@@ -211,10 +211,23 @@ def test_what_was_received_too_often_moves_to_its_dead_letter_queue(nowhere: Pat
         for _ in range(2):
             env.redeliver(letter)
         assert env.dead_letters() == []  # in flight
+        before, sent = letter.message_id, letter.message["Attributes"]["SentTimestamp"]
 
         env.pass_time(91)
 
         assert env.dead_letters() == [letter]
+        # It is the same message there: the next receive counts on.
+        assert (letter.message_id, letter.message["Attributes"]["SentTimestamp"]) == (before, sent)
+        [dead] = env.mailbox.received([letter])
+        assert dead["Attributes"]["ApproximateReceiveCount"] == "3"
+        env.pass_time(100)
+        assert env.dead_letters() == [letter]
+        [again] = env.mailbox.received([env.redrive(letter)])
+        # A redrive makes a new one of it.
+        assert again["MessageId"] != before
+        assert again["Attributes"]["ApproximateReceiveCount"] == "1"
+        assert int(again["Attributes"]["SentTimestamp"]) == env.clock.now_ms()
+        assert "DeadLetterQueueSourceArn" not in again["Attributes"]
         assert letter.message["Attributes"]["DeadLetterQueueSourceArn"] == env.mailbox.place_of("default").arn
         assert letter.attributes == {}  # nobody had a reason to write
 
@@ -312,3 +325,94 @@ def test_large_payloads_go_through_the_templates_bucket(
         assert env.deliver(letter).kept == []
         assert env.settings.payload_bucket
         assert "GetObject" in env.timeline.text()
+
+
+def mailbox_of(*places: Place) -> Mailbox:
+    """Return queues without an environment."""
+    return Mailbox(FrozenClock(), places)
+
+
+STANDARD = Place("q", "", "arn:q", dlq_arn="arn:dlq", most_receives=2)
+DEAD = Place("dlq", "", "arn:dlq")
+
+
+def test_a_queue_counts_the_receives_of_its_own() -> None:
+    """What came to a dead-letter queue, which has one of its own, may be received there as often as that one says."""
+    last = Place("last", "", "arn:last")
+    mailbox = mailbox_of(STANDARD, Place("dlq", "", "arn:dlq", dlq_arn="arn:last", most_receives=1), last)
+    letter = mailbox.put(STANDARD, "x")
+    for _ in range(2):
+        mailbox.received([letter], 0)
+    mailbox.move_dead()
+    assert letter.place.arn == "arn:dlq"
+
+    mailbox.move_dead()
+    assert letter.place.arn == "arn:dlq"
+    mailbox.received([letter], 0)
+    mailbox.move_dead()
+
+    assert (letter.place, letter.receives) == (last, 3)
+
+
+def test_an_ordered_dead_letter_is_sent_anew_under_its_message_id() -> None:
+    """Its time of sending begins again there, and what it is deduplicated by is its message id."""
+    source = Place("q.fifo", "", "arn:q.fifo", dlq_arn="arn:dlq.fifo", most_receives=1)
+    mailbox = mailbox_of(source, Place("dlq.fifo", "", "arn:dlq.fifo"))
+    letter = mailbox.put(source, "x")
+    mailbox.received([letter], 0)
+    mailbox.clock.advance(60)
+
+    mailbox.move_dead()
+
+    system = letter.message["Attributes"]
+    assert int(system["SentTimestamp"]) == mailbox.clock.now_ms()
+    assert system["MessageDeduplicationId"] == letter.message_id
+
+
+@pytest.mark.parametrize(("troubled", "used_up"), [(set(), False), ({1}, False), ({1, 2}, True)])
+def test_receives_are_used_up_when_each_of_them_met_a_fault(troubled: set[int], used_up: bool) -> None:  # noqa: FBT001 - a case
+    """Of the message that the queue moved, and of a copy that its consumer sent instead."""
+    mailbox = mailbox_of(STANDARD, DEAD)
+    letter = mailbox.put(STANDARD, "x")
+    letter.troubled = troubled
+    mailbox.received([letter, letter], 0)
+    copy, other = mailbox.put(DEAD, "x"), mailbox.put(DEAD, "y")
+
+    assert mailbox.is_used_up(copy) is used_up
+    mailbox.move_dead()
+
+    assert letter.source == STANDARD
+    assert mailbox.is_used_up(letter) is used_up
+    assert not mailbox.is_used_up(other)
+
+
+def test_faults_are_counted_by_receive(env: Environment, charge: JobType[..., Any]) -> None:
+    """Of the messages that were in the invocation; one in which nothing goes wrong counts nothing."""
+    letter = env.enqueue(charge, {"cents": 1}, key="k")
+    fails = {"effect charge": Move.FAIL}
+
+    env.deliver(letter, director=lambda point: fails.get(point.what, Move.PASS))
+    env.redeliver(letter, director=lambda point: Move.CRASH if point.call else Move.PASS)
+    assert letter.troubled == {1, 2}
+    env.pass_time(1000)
+    env.drain()
+
+    assert (letter.troubled, letter.receives > 2) == ({1, 2}, True)
+
+
+def test_a_message_that_comes_while_it_is_in_flight_makes_two_receives_useless(
+    env: Environment, charge: JobType[..., Any]
+) -> None:
+    """The first cannot acknowledge it any more, and the second finds it claimed."""
+    letter = env.enqueue(charge, {"cents": 1}, key="k")
+    first, _ = env.start(letter)
+    first.go()
+
+    env.redeliver(letter)
+    first.finish()
+    env.pass_time(1000)
+    env.redeliver(letter)
+
+    assert (letter.troubled, letter.receives) == ({1, 2}, 3)
+    env.redeliver(letter)  # acknowledged meanwhile: nobody has it
+    assert (letter.troubled, letter.receives) == ({1, 2}, 4)

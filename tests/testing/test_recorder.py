@@ -6,13 +6,23 @@ import asyncio
 import inspect
 import threading
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
 
-from onceq import App, Context, job
-from onceq.testing import Diagnosis, Effect, EffectRecorder, Environment, NotEffectivelyOnce, prove_effectively_once
+from onceq import App, ConfigurationError, Context, job
+from onceq.testing import (
+    Diagnosis,
+    Effect,
+    EffectRecorder,
+    Environment,
+    Move,
+    NotEffectivelyOnce,
+    Point,
+    prove_effectively_once,
+)
 
 like: Any = ModuleType("provider")
 
@@ -185,7 +195,7 @@ def test_a_key_that_comes_with_other_arguments_is_noted() -> None:
 
 def test_what_is_called_by_way_of_an_object_is_an_effect_of_the_whole() -> None:
     """Nothing that stands inside of what is stood in for is really called."""
-    gateway = EffectRecorder(like=SimpleNamespace(api=SimpleNamespace(charge=lambda _cents: 1 / 0), limit=3))
+    gateway = EffectRecorder(like=SimpleNamespace(api=SimpleNamespace(charge=lambda _cents, **_named: 1 / 0), limit=3))
 
     assert gateway.api.charge(5, idempotency_key="k") == {"id": "api.charge-1"}
     assert [call.name for call in gateway.calls] == ["api.charge"]
@@ -207,3 +217,155 @@ def test_a_failure_is_what_the_client_raises(env: Environment) -> None:
     with pytest.raises(NotEffectivelyOnce) as found:
         prove_effectively_once(swallow, {"cents": 5}, effects=gateway, app=App([swallow]), env=env)
     assert found.value.report.diagnosis is Diagnosis.NO_EFFECT
+
+
+def balance(customer: str) -> int:
+    """Return what is there."""
+    return len(customer)
+
+
+like.balance = balance
+
+
+def test_what_only_reads_is_answered_and_is_no_effect() -> None:
+    """It stands among the calls, marked; a key that it happens to take is nobody's downstream key."""
+    gateway = EffectRecorder(reads=["balance"], balance=len)
+
+    assert [gateway.balance("ada"), gateway.balance("ada")] == [3, 3]
+    gateway.charge(5)
+
+    assert [(call.name, call.read, call.number) for call in gateway.calls] == [
+        ("balance", True, 1), ("balance", True, 2), ("charge", False, 3),
+    ]  # fmt: skip
+    assert (gateway.count(), gateway.count("balance")) == (1, 0)
+    assert [effect.name for effect in gateway.effects] == ["charge"]
+
+
+def test_a_read_is_no_point_but_stands_in_the_timeline(env: Environment) -> None:
+    """Nothing can go wrong there; a process that is dead reads nothing any more."""
+    gateway = EffectRecorder(reads=["balance"])
+
+    @job("look", max_duration=5)
+    def look(_payload: dict[str, Any]) -> None:
+        gateway.balance("ada")
+        gateway.charge(5)
+
+    env.use(App([look]))
+    points: list[str] = []
+
+    def direct(point: Point) -> Move:
+        points.append(point.what)
+        return Move.PASS
+
+    env.deliver(env.enqueue(look, {}, key="k"), director=direct)
+
+    assert points == ["claim", "effect charge", "complete", "the answer"]
+    assert "reads balance" in env.timeline.text()
+
+
+def test_a_dead_process_reads_nothing(env: Environment) -> None:
+    """As it does nothing else."""
+    gateway = EffectRecorder(reads=["balance"])
+
+    @job("look", max_duration=5)
+    def look(_payload: dict[str, Any]) -> None:
+        try:
+            gateway.charge(5)
+        finally:
+            gateway.balance("ada")
+
+    env.use(App([look]))
+    crash_there = lambda point: Move.CRASH if point.what == "effect charge" else Move.PASS  # noqa: E731 - said once
+
+    env.deliver(env.enqueue(look, {}, key="k"), director=crash_there)
+
+    assert gateway.calls == []
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"pai": 1}, r"EffectRecorder\(pai=…\): provider has no 'pai'. Did you mean 'pay'\?"),
+        ({"reads": ["balanse"]}, r"EffectRecorder\(reads=\['balanse'\]\): provider has no 'balanse'. Did you mean 'ba"),
+        ({"LIMIT": 1}, r"'LIMIT' of provider is no function"),
+        ({"pay": None}, r"the answer of pay is None, and provider's returns dict\[str, typing.Any\]"),
+        ({"reads": "balance"}, r"reads= is a list of names: reads=\['balance'\]"),
+        ({"effect": 1}, "provider has no 'effect'"),
+    ],
+)
+def test_what_the_original_does_not_have_is_refused(given: dict[str, Any], told: str) -> None:
+    """A typo in a name would leave the default answer in the place of the one that was given."""
+    with pytest.raises(ConfigurationError, match=told):
+        EffectRecorder(like=like, **given)
+
+
+def test_answers_of_what_stands_inside_are_named_with_a_dot() -> None:
+    """And looked for there; something that is called itself is named ``effect``."""
+    inside = SimpleNamespace(api=SimpleNamespace(charge=refund), send=Sending())
+
+    answers: dict[str, Any] = {"api.charge": 7, "send.effect": 8}
+    typo: dict[str, Any] = {"api.chrage": 7}
+
+    gateway = EffectRecorder(like=inside, **answers)
+
+    assert (gateway.api.charge(5), gateway.send("a")) == (7, 8)
+    with pytest.raises(ConfigurationError, match=r"no 'api.chrage'. Did you mean 'charge'"):
+        EffectRecorder(like=inside, **typo)
+
+
+class Sending:
+    """Something that is called itself."""
+
+    def __call__(self, address: str) -> None:
+        """Send."""
+
+
+def test_an_answer_that_forgot_its_return_is_an_error() -> None:
+    """Where the original's annotation says that there is something; not where it returns nothing."""
+    gateway = EffectRecorder(like=like, pay=lambda _amount: None, refund=lambda _amount: None)
+
+    with pytest.raises(ConfigurationError, match="the answer of pay is None"):
+        asyncio.run(gateway.pay(5))
+    assert gateway.refund(5) is None
+    assert gateway.count("pay") == 0
+
+
+@pytest.mark.parametrize("hint", ["int | None", "Any", "None", "object", "no.such", "T"])
+def test_an_answer_may_be_none_where_the_annotation_lets_it(hint: str) -> None:
+    """Also where it cannot be read, or says nothing."""
+    space: dict[str, Any] = {"Any": Any, "T": TypeVar("T")}
+    exec(f"from __future__ import annotations\ndef find(name) -> {hint}: ...", space)  # noqa: S102 - annotations as text
+
+    assert EffectRecorder(like=SimpleNamespace(find=space["find"]), find=None).find("ada") is None
+
+
+def test_a_call_that_the_original_does_not_take_is_a_type_error_and_no_effect() -> None:
+    """As there: a key that a provider's function has no parameter for protects nothing."""
+    gateway = EffectRecorder(like=like)
+
+    with pytest.raises(
+        TypeError, match=r"refund\(\)\(amount: 'int'\) -> 'None' cannot be called so: .*idempotency_key"
+    ):
+        gateway.refund(5, idempotency_key="k")
+
+    assert gateway.calls == []
+    assert EffectRecorder(like=Sending).__call__ is not None
+    assert EffectRecorder(like=SimpleNamespace(max=max)).max(1, 2, 3, 4) == {"id": "max-1"}  # no signature to be had
+
+
+@pytest.mark.parametrize("name", ["call", "calls", "clear", "count", "effects"])
+def test_what_it_stands_in_for_may_not_have_the_recorders_own_names(name: str) -> None:
+    """Silently the job would call the recorder's; the message says the way round, and that way works."""
+    client = SimpleNamespace(**{name: refund}, charge=refund)
+
+    with pytest.raises(ConfigurationError, match=rf"has {name}, and so has the recorder itself.*put its \.gateway"):
+        EffectRecorder(like=client)
+
+    recorder = EffectRecorder(like=SimpleNamespace(gateway=client))
+    getattr(recorder.gateway, name)(5)
+    assert [effect.name for effect in recorder.effects] == [f"gateway.{name}"]
+
+
+def test_a_mock_is_stood_in_for_whatever_it_says_that_it_has() -> None:
+    """It has every name that it is asked for."""
+    assert EffectRecorder(like=Mock()).charge(5) == {"id": "charge.effect-1"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceq.testing import FrozenClock
-from onceq.testing.timeline import WIDEST, WORLD, Kind, Timeline, words
+from onceq.testing.timeline import TIMES, WIDEST, WORLD, Kind, Timeline, words
 
 KEY = "charge-97319ce8172a4b5c6d7e8f9012345678"
 
@@ -66,6 +66,67 @@ def test_lanes_fit_a_terminal(workers: int) -> None:
     assert max(map(len, lines)) <= WIDEST
     assert len([line for line in lines if "charge-97319ce8" in line]) == workers
     assert not any(KEY in line for line in lines)
+
+
+def attempts(told: Timeline, *whats: str) -> None:
+    """Let a worker each do these things, a minute apart."""
+    for number, what in enumerate(whats, 1):
+        told.add(f"w{number}", Kind.DELIVERY, f"receives m1, receive {number}")
+        told.add(f"w{number}", Kind.CALL, what)
+        told.add(f"w{number}", Kind.KEPT, "keeps m1")
+        told.clock.advance(60)
+        told.add(WORLD, Kind.TIME, "60 s pass")
+
+
+def test_attempts_that_are_alike_are_one_and_their_number() -> None:
+    """Numbers in their words are no difference; lanes and lists say the same, and all of them if asked."""
+    told = Timeline(FrozenClock())
+    attempts(told, "claim", *["take over"] * 5, "complete")
+
+    lines, lanes = told.text().splitlines(), told.lanes().splitlines()
+
+    assert [line[19:] for line in lines[4:9]] == [
+        "w2  receives m1, receive 2",
+        "w2  take over",
+        "w2  → keeps m1",
+        f"w2  {TIMES}5, the last by w6",
+        "--  60 s pass",
+    ]
+    assert lines[7].startswith(" 23    +300.000 s")
+    assert len(lines) == 13
+    assert "w6" not in lanes[0]
+    assert sum(f"{TIMES}5, the last by w6" in line for line in lanes) == 1
+    assert len(told.text(folded=False).splitlines()) == len(told.entries) == 28
+    assert not any(TIMES in line for line in told.lanes(folded=False).splitlines())
+
+
+@pytest.mark.parametrize("kind", [Kind.EFFECT, Kind.CALL])
+def test_two_attempts_and_those_with_effects_are_shown(kind: Kind) -> None:
+    """What happened outside is what a reader counts."""
+    told = Timeline(FrozenClock())
+    for number in range(5 if kind is Kind.EFFECT else 2):
+        told.add(f"w{number}", Kind.DELIVERY, "receives m1")
+        told.add(f"w{number}", kind, "charge")
+
+    assert told.text() == told.text(folded=False)
+
+
+def test_a_warm_process_has_several_attempts() -> None:
+    """Each begins where it receives something."""
+    told = Timeline(FrozenClock())
+    for number in range(1, 4):
+        told.add("w1", Kind.DELIVERY, f"receives m1, receive {number}")
+        told.add("w1", Kind.KEPT, "keeps m1")
+
+    assert [line.split("  ")[-1] for line in told.text().splitlines()][-1] == f"{TIMES}3, the last by w1"
+
+
+def test_hashes_are_shortened_in_a_list_too() -> None:
+    """64 digits fill a line; what is shorter stays, and what is longer is no hash."""
+    told = Timeline(FrozenClock())
+    told.add("w1", Kind.EFFECT, f"charge, as {'ab' * 32}, {'c' * 63}, {'d' * 65}, k-{'e' * 64}")
+
+    assert told.text().endswith(f"charge, as abababababab…, {'c' * 63}, {'d' * 65}, k-eeeeeeeeeeee…")
 
 
 def test_an_empty_timeline_is_empty() -> None:

@@ -262,3 +262,16 @@ def test_a_worker_that_waits_for_another_is_found_out(nowhere: Path) -> None:
 
         first.finish()
         assert {record.status for record in env.records()} == {"completed", "processing"}
+
+
+def test_what_a_client_does_without_a_request_is_no_point(env: Environment) -> None:
+    """Only what its description of the service maps to an operation is one, by the operation's own name."""
+    process = env.process()
+    client = process.watched["dynamodb"]
+
+    assert client.can_paginate("scan")
+    assert "dynamodb" in client.meta.endpoint_url
+    assert client.get_waiter("table_exists").name == "TableExists"
+    assert env.timeline.entries == []
+    client.describe_time_to_live(TableName="ClaimsTable")
+    assert [entry.call and entry.call.operation for entry in env.timeline.entries] == ["DescribeTimeToLive"]

@@ -16,6 +16,7 @@ START_MS = 1_795_953_600_000
 PROOF_MS = 1_861_876_800_000
 # Longer than a day, and over midnight wherever it begins.
 A_DAY = 26 * 3600.0
+A_MINUTE = 60.0
 # A thread that waits for another one waits in real time; a hang must show.
 LONGEST_WAIT = 30.0
 

@@ -96,7 +96,8 @@ def environment(
         stack.enter_context(replaced_environment({**_without(os.environ, PREFIX), **plain}))
         machine = stack.enter_context(_standing_still())
         places = _places(resources.queues.values(), queues, {source.arn: source.timeout for source in sources})
-        opened = Environment(Settings.from_env(values), places, app=app, machine=machine, variables=values)
+        parts: dict[str, Any] = {"machine": machine, "variables": values, "switches": _switches(read, resources)}
+        opened = Environment(Settings.from_env(values), places, app=app, **parts)
         stack.callback(opened.close)
         stack.enter_context(_watched_botocore(opened))
         stack.enter_context(_inherited())
@@ -141,6 +142,29 @@ def hand_over(patcher: Any) -> None:
 @functools.lru_cache(maxsize=4)
 def _loaded(path: Path, _changed: int) -> Template:
     return load_template(path)
+
+
+def _switches(read: Template, resources: Resources) -> list[str]:
+    """Return the parameters of the template on which queues depend that are not there."""
+    found: list[str] = []
+
+    def follow(value: Any) -> None:
+        if isinstance(value, dict):
+            for name, inner in value.items():
+                if name == "Ref" and inner in read.get("Parameters", {}):
+                    found.append(inner)
+                elif name == "Condition" and isinstance(inner, str):
+                    follow(read.get("Conditions", {}).get(inner))
+                else:
+                    follow(inner)
+        elif isinstance(value, list):
+            for inner in value:
+                follow(inner)
+
+    for logical_id, resource in read["Resources"].items():
+        if resource["Type"] == "AWS::SQS::Queue" and logical_id not in resources.queues:
+            follow({"Condition": resource.get("Condition")})
+    return list(dict.fromkeys(found))
 
 
 def _variables(read: Template, resources: Resources, function: str, shell: Mapping[str, str]) -> dict[str, str]:

@@ -39,6 +39,9 @@ class Letter:
         receives: How often it was received.
         handle: The newest receipt handle.
         first_received: When it was received first, epoch ms; 0 until then.
+        troubled: The receives at which something was made to go wrong, by their numbers, from 1.
+        received_before: How often it was received before it came to this queue.
+        source: The queue whose redrive policy moved it here; ``None`` where none did.
     """
 
     place: Place
@@ -49,6 +52,9 @@ class Letter:
     receives: int = 0
     handle: str = ""
     first_received: int = 0
+    troubled: set[int] = field(default_factory=set)
+    received_before: int = 0
+    source: Place | None = None
 
     @property
     def message_id(self) -> str:
@@ -243,7 +249,7 @@ class Mailbox:
 
     def settle(self, event: Mapping[str, Any], answer: object) -> list[Letter]:
         """Delete what an answer acknowledges, read as strictly as AWS does, and return it."""
-        handles = {record["messageId"]: record["receiptHandle"] for record in event["Records"]}
+        handles = {str(record.get("messageId")): record.get("receiptHandle", "") for record in event["Records"]}
         done = to_delete(handles, answer)
         return [letter for message_id, handle in handles.items() if message_id in done for letter in self.drop(handle)]
 
@@ -264,15 +270,47 @@ class Mailbox:
         return False
 
     def move_dead(self) -> None:
-        """Move what was received too often to its dead-letter queue, as the redrive policy says."""
+        """Move what was received too often to its dead-letter queue, as the redrive policy says.
+
+        It is the same message there: its id and its receive count stay. On a FIFO queue the time of sending is set
+        anew, and the message id becomes the deduplication id.
+        https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/setting-up-dead-letter-queue-retention.html
+        https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-configure-dead-letter-queue-redrive.html
+        """
         for letter in self.letters:
-            most = letter.place.most_receives
-            if most and letter.receives >= most and letter.visible_at <= self.clock.now_ms() and letter.place.dlq_arn:
-                letter.message["Attributes"]["DeadLetterQueueSourceArn"] = letter.place.arn
-                letter.place, letter.receives, letter.handle = self.place_of(letter.place.dlq_arn), 0, ""
+            source, received = letter.place, letter.receives - letter.received_before
+            if not (source.dlq_arn and source.most_receives and received >= source.most_receives):
+                continue
+            if letter.visible_at <= self.clock.now_ms():
+                system = letter.message["Attributes"]
+                system["DeadLetterQueueSourceArn"] = source.arn
+                if source.is_fifo:
+                    system |= {
+                        "SentTimestamp": str(self.clock.now_ms()),
+                        "MessageDeduplicationId": letter.message_id,
+                    }
+                letter.place, letter.source, letter.handle = self.place_of(source.dlq_arn), source, ""
+                letter.received_before = letter.receives
+
+    def is_used_up(self, letter: Letter) -> bool:
+        """Return whether at every receive that a dead letter's queue allows something was made to go wrong."""
+        # What a consumer sent to the dead-letter queue itself is a copy; what it was received as has the same body.
+        same = [one for one in (*self.letters, *self.deleted) if one is letter or one.body == letter.body]
+        places = [(one, one.source or one.place) for one in same]
+        policies = [(one, place.most_receives) for one, place in places if place.dlq_arn and place.most_receives]
+        return any(len(one.troubled) >= most_receives for one, most_receives in policies)
+
+    def come_early(self, letter: Letter) -> None:
+        """Let a message come while it is in flight: who has it cannot delete it, who gets it may have to wait."""
+        if letter.visible_at > self.clock.now_ms():
+            letter.troubled |= {letter.receives, letter.receives + 1}
 
     def redrive(self, source: Place, destination: Place) -> list[Letter]:
-        """Move what lies in a dead-letter queue back, under new message ids, and return it."""
+        """Move what lies in a dead-letter queue back, and return it.
+
+        A redrive makes new messages: with new ids, sent now, and not received yet.
+        https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-configure-dead-letter-queue-redrive.html
+        """
         moved = [letter for letter in self.letters if letter.place == source]
         self.letters = [letter for letter in self.letters if letter not in moved]
         return [self.duplicate(letter, place=destination) for letter in moved]

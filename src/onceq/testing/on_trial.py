@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,17 @@ from onceq.codec import decode, encode
 from onceq.errors import EnvelopeError
 from onceq.message import Envelope, open_envelope
 from onceq.record import Semantics
-from onceq.testing.clock import A_DAY
+from onceq.settings import require
+from onceq.testing.clock import A_DAY, A_MINUTE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from onceq.job_type import JobType
     from onceq.record import Record
     from onceq.testing.mailbox import Letter
+    from onceq.testing.stamps import Stamps
     from onceq.testing.world import Environment
 
 KEY, OTHER_KEY = "proof-1", "proof-2"
@@ -27,6 +30,7 @@ GROUP = "proof"
 FOREIGN_ATTEMPTS = 3
 # Fields of a payload that are changed, each in its turn, to make a second job.
 MOST_OTHERS = 4
+FALSY: tuple[Any, ...] = (0, "", None, [], {}, False)
 NO_SECOND = "its key is derived, and no change of one field gives another: give other="
 
 
@@ -39,7 +43,17 @@ class OnTrial:
     key: str | int | None
     other: Any
     group: str | None
-    falsy: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise: ConfigurationError, if the second job is the first one."""
+        if self.other is None or not self._derives:
+            return
+        own, second = (self.job_type.key_of(data, self.job_type.load(data)) for data in self._payloads)
+        require(
+            own != second,
+            f"other= has the key of the job itself, {own!r}: give the payload of another job, or none for the kit to "
+            "make one",
+        )
 
     def send(self, world: Environment, *, other: int = 0) -> Letter:
         """Put its message into the queue; ``other`` is the number of a second job."""
@@ -57,6 +71,17 @@ class OnTrial:
             return True
         names = (self.job_type.name, *self.job_type.formerly)
         return not isinstance(opened, Envelope) or opened.job_type in names
+
+    def may_be_dead(self, letter: Letter) -> bool:
+        """Return whether the framework put it there, whose records say why; what the queue moved was never ended."""
+        return letter.source is None
+
+    def remembers(self, _items: Sequence[str]) -> None:
+        """Return nothing: its records say what is done."""
+
+    def returning(self, _result: Any) -> AbstractContextManager[object]:
+        """Return a block in which it returns what it returns."""
+        return nullcontext()
 
     def items(self, _world: Environment) -> list[str]:
         """Return what it left in a table of its own."""
@@ -88,6 +113,16 @@ class OnTrial:
         """Seconds after which a second send is still the same job."""
         return min(A_DAY, 0.9 * self.job_type.retention.total_seconds())
 
+    @property
+    def stamped(self) -> Collection[str]:
+        """None: what the producer stamps stands in the envelope, and is no part of the payload."""
+        return ()
+
+    @property
+    def results(self) -> Sequence[Any]:
+        """None: the framework stores what the job returns, whatever it is."""
+        return ()
+
     @cached_property
     def others(self) -> int:
         """How many second jobs there are to put beside it."""
@@ -102,8 +137,12 @@ class OnTrial:
 
     def _second(self, number: int) -> tuple[Any, str | int | None]:
         if not self._derives:
-            return (self.payload if self.other is None else self.other), OTHER_KEY
+            return (self.payload if self.other is None else self.other), OTHER_KEY + "-2" * (self.key == OTHER_KEY)
         return (self._varied[number - 1] if self.other is None else self.other), None
+
+    @property
+    def _payloads(self) -> list[Any]:
+        return [decode(encode(one)) for one in (self.payload, self.other)]
 
     @cached_property
     def _varied(self) -> list[Any]:
@@ -120,27 +159,63 @@ class OnTrial:
 
 @dataclass
 class ForeignOnTrial:
-    """A job of another consumer."""
+    """A job of another consumer.
+
+    Args:
+        body: Its message's body.
+        identity: The field that says which job it is.
+        table: The table that its consumer works with.
+        stamps: The fields that a producer fills anew with each send.
+        result: What the job returns instead of its own, in a list; empty for its own.
+    """
 
     body: dict[str, Any]
     identity: str
     table: str
-    falsy: bool = False
-    result: Any = None
+    stamps: Stamps
+    result: list[Any] = field(default_factory=list)
     starts_once: bool = False
     most_attempts: int = FOREIGN_ATTEMPTS
     others: int = 1
     keys_last: float | None = None
-    sent_again_after: float = 0
+    sent_again_after: float = A_MINUTE
+    results: Sequence[Any] = FALSY
 
     def send(self, world: Environment, *, other: int = 0) -> Letter:
-        """Put its message into the queue; ``other`` is the number of a second job."""
-        body = self.body | ({self.identity: f"{self.body.get(self.identity)}-other"} if other else {})
+        """Put its message into the queue, as its producer sends it now; ``other`` is the number of a second job."""
+        second = {self.identity: f"{self.body.get(self.identity)}-other"} if other else {}
+        body = self.stamps.at(self.body | second, round(world.timeline.elapsed * 1000))
         return world.mailbox.put(world.mailbox.place_of(world.settings.queue("default").arn), encode(body))
 
     def is_mine(self, _letter: Letter) -> bool:
         """Return whether a message is for it."""
         return True
+
+    def may_be_dead(self, _letter: Letter) -> bool:
+        """Return that it may not: it has no records that say why."""
+        return False
+
+    def remembers(self, items: Sequence[str]) -> bool:
+        """Return whether anything stands in its own table when it is done."""
+        return bool(items)
+
+    @contextmanager
+    def returning(self, result: Any) -> Iterator[None]:
+        """Let its job return this inside the block."""
+        self.result.append(result)
+        try:
+            yield
+        finally:
+            self.result.clear()
+
+    @property
+    def stamped(self) -> Collection[str]:
+        """The fields of its message that a second send has other values in."""
+        return sorted(self.stamps.names)
+
+    def job_of(self, message: Any) -> str:
+        """Name the job that the work was given."""
+        return repr(self.stamps.without(message))
 
     def items(self, world: Environment) -> list[str]:
         """Return what it left in a table of its own."""

@@ -17,15 +17,17 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onceq.runtime import Runtime
-from onceq.testing.calls import Call
+from onceq.settings import require
 from onceq.testing.errors import Crash, NeverSettled
 from onceq.testing.timeline import Kind
+from onceq.testing.watched import Watched, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from onceq.clock import TokenFactory
     from onceq.settings import Settings
+    from onceq.testing.calls import Call
     from onceq.testing.clock import FrozenClock
     from onceq.testing.timeline import Timeline
 
@@ -108,6 +110,8 @@ class Process(Runtime):
         self.timeline = timeline
         self.director = director
         self.dead = False
+        # How much was made to go wrong here, and how often it was invoked.
+        self.faults = self.invocations = 0
         # One thread of a process at a time passes a point, so that one director can direct them all.
         self._turn = threading.RLock()
         self._inside = threading.local()
@@ -122,7 +126,7 @@ class Process(Runtime):
             try:
                 answer = self._forward(forward)
             except Exception as error:
-                self.timeline.add(self.name, Kind.CALL, f"{call}: {_told(error)}", call=call, landed=False)
+                self.timeline.add(self.name, Kind.CALL, f"{call}: {told_of(error)}", call=call, landed=False)
                 if move is Move.LOSE:
                     raise self._lost(call) from error
                 raise
@@ -135,13 +139,21 @@ class Process(Runtime):
         """Let an effect happen, as far as the director lets it."""
         with self._passing(Point(f"effect {name}")) as move:
             if move is Move.FAIL:
-                self.timeline.add(self.name, Kind.FAULT, f"effect {name} fails")
+                self._fault(f"effect {name} fails")
                 raise fail()
             answer = act()
             if move is Move.LOSE:
-                self.timeline.add(self.name, Kind.FAULT, f"the answer is lost: {name}")
+                self._fault(f"the answer is lost: {name}")
                 raise fail()
             return answer
+
+    def read(self, name: str, act: Callable[[], Any]) -> Any:
+        """Let something be looked up outside: no point, since nothing changes by it."""
+        with self._turn:
+            if self.dead:
+                raise Crash
+            self.timeline.add(self.name, Kind.READ, name)
+            return act()
 
     def reach(self, point: Point) -> None:
         """Pass a point where nothing happens but that the process may die."""
@@ -151,6 +163,7 @@ class Process(Runtime):
     def die(self, where: str) -> None:
         """Die here: the caller, and every later call of this process, gets `Crash`."""
         self.dead = True
+        self.faults += 1
         self.timeline.add(self.name, Kind.DEATH, f"dies {where}")
         raise Crash
 
@@ -184,9 +197,13 @@ class Process(Runtime):
     def _lost(self, call: Call) -> Exception:
         from botocore.exceptions import ReadTimeoutError  # noqa: PLC0415 - as everywhere in the framework
 
-        self.timeline.add(self.name, Kind.FAULT, f"the response is lost: {call}")
+        self._fault(f"the response is lost: {call}")
         error: Exception = ReadTimeoutError(endpoint_url="a response that was lost")
         return error
+
+    def _fault(self, what: str) -> None:
+        self.faults += 1
+        self.timeline.add(self.name, Kind.FAULT, what)
 
     @contextmanager
     def _passing(self, point: Point) -> Iterator[Move]:
@@ -223,35 +240,6 @@ async def _end_tasks() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _told(error: Exception) -> str:
-    code = getattr(error, "response", {}).get("Error", {}).get("Code", "")
-    if code in ("ConditionalCheckFailedException", "TransactionCanceledException"):
-        return "refused"
-    return str(code or type(error).__name__)
-
-
-class Watched:
-    """A botocore client, or a double of one, every request of which passes its process."""
-
-    def __init__(self, client: Any, service: str, process: Process) -> None:
-        """Stand before that client."""
-        self._client = client
-        self._service = service
-        self._process = process
-
-    def __getattr__(self, method: str) -> Any:
-        """Return the client's method, watched."""
-        forward = getattr(self._client, method)
-        if not callable(forward) or method.startswith("_") or method in ("close", "get_paginator", "get_waiter"):
-            return forward
-        operation = "".join(word.capitalize() for word in method.split("_"))
-
-        process = self._process
-        return lambda **request: process.call(
-            Call(self._service, operation, request, process.claims_table), lambda: forward(**request)
-        )
-
-
 class Worker:
     """A process that runs in a thread, one point after the other, each when it is told to.
 
@@ -286,15 +274,24 @@ class Worker:
         return self._is_over
 
     def go(self, move: Move = Move.PASS) -> None:
-        """Let it pass the point where it stands; return when it stands at the next, or is over."""
+        """Let it pass the point where it stands; return when it stands at the next, or is over.
+
+        Raises:
+            ConfigurationError: If this is no `Move`: a director that forgot its ``return`` answers with ``None``.
+            NeverSettled: If it does not arrive anywhere.
+        """
+        __tracebackhide__ = True
         if self._is_over:
             return
+        where = "" if self.point is None else f" at {self.point.what!r}"
+        require(isinstance(move, Move), f"a director answers with a Move{where}, not {move!r}: return Move.PASS there")
         self._move = move
         self._may_go.release()
         self._wait()
 
     def finish(self) -> None:
         """Let it pass every point until it is over."""
+        __tracebackhide__ = True
         self.follow(pass_all)
 
     def abandon(self) -> None:
@@ -306,7 +303,9 @@ class Worker:
 
         Raises:
             NeverSettled: If there is no end of points.
+            ConfigurationError: If the director answers with something else than a `Move`.
         """
+        __tracebackhide__ = True
         for _ in range(MOST_POINTS):
             if self.point is None or self._is_over:
                 return
@@ -330,11 +329,13 @@ class Worker:
         return self._move
 
     def _wait(self) -> None:
+        __tracebackhide__ = True
         if not self._arrived.acquire(timeout=self._patience):
             never = "waits for something that never comes, since only one worker moves at a time"
             self._never_settled(f"{never}: a lock of the job's own that another worker holds?")
 
     def _never_settled(self, told: str) -> NoReturn:
+        __tracebackhide__ = True
         raise NeverSettled(f"{self.process.name} {told}\n{self.process.timeline.text()[-6_000:]}")
 
     def _run(self) -> None:

@@ -8,7 +8,7 @@ on another day. Each time the outside must have seen the same: as many effects, 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -23,14 +23,15 @@ from onceq.testing.on_trial import NO_SECOND, ForeignOnTrial, OnTrial
 from onceq.testing.recorder import EffectRecorder
 from onceq.testing.report import Report, Result
 from onceq.testing.scenarios import TWICE, once, scenarios_of, sent_again
+from onceq.testing.stamps import Stamps
 from onceq.testing.subject import ConsumerSubject, Handler, Parts
 from onceq.testing.trial import Run, Scenario, Trial
-from onceq.testing.verdict import Diagnosis, Finding, Hints, findings_of
+from onceq.testing.verdict import Diagnosis, Finding, Hints, by_memory, findings_of
 
 if TYPE_CHECKING:
+    from onceq.testing.tried import Tried
     from onceq.testing.world import Environment
 
-FALSY: tuple[Any, ...] = (0, "", None, [], {}, False)
 Effects = EffectRecorder | Callable[[], int]
 
 
@@ -86,6 +87,7 @@ def prove_effectively_once(
     __tracebackhide__ = True
     _check(job_type, effects)
     with _opened(env, job_type, app) as world:
+        world.check(job_type)
         job = OnTrial(job_type, payload, key, other, group)
         return _Proof(world, job, effects, setup, job_type.name, progress).run()
 
@@ -95,6 +97,7 @@ def prove_consumer(
     body: Mapping[str, Any],
     *,
     identity: str = "order_id",
+    stamps: Collection[str] | None = None,
     effects: Callable[[], int] | None = None,
     name: str = "",
     env: Environment | None = None,
@@ -106,6 +109,8 @@ def prove_consumer(
             ``parts.work(body, idempotency_key=…)``, which has the effect and returns the result.
         body: The body of a message, as JSON values.
         identity: The field that says which job it is; a second job has another value there.
+        stamps: The fields that its producer fills anew with each send, for example a trace id: a second send of the job
+            has other values there, and is the same job. Without it the fields that hold a time; ``()`` for none.
         effects: Counts the effects, where they are not those of ``parts.work``: for example rows of a table.
         name: What the report calls it; without it the function's name.
         env: Where to run; without it one is opened on locked moto.
@@ -115,22 +120,35 @@ def prove_consumer(
 
     Raises:
         NotEffectivelyOnce: If a scenario ended with too many or too few effects, or a worker wrote what it did not own.
-        ConfigurationError: If the environment cannot be used.
+        ConfigurationError: If the environment, or what is given, cannot be used.
+
+    Example:
+        >>> import json
+        >>> def by_the_providers_key(parts):
+        ...     def handler(event, context):
+        ...         for record in event["Records"]:
+        ...             order = json.loads(record["body"])
+        ...             parts.work(order, idempotency_key=order["order_id"])
+        ...     return handler
+        >>> report = prove_consumer(by_the_providers_key, {"order_id": "o-1", "sent_at": "2026-11-29T12:00:00Z"})
+        >>> report.ok
+        True
     """
     __tracebackhide__ = True
     require(
         identity in body, f"the body has no {identity!r}: say with identity= which field tells one job from another"
     )
-    recorder = EffectRecorder()
+    recorder, given = EffectRecorder(), dict(body)
     with _opened(env, None, App([])) as world:
         table = world.settings.claims_table
-        consumer = ForeignOnTrial(dict(body), identity, table)
+        consumer = ForeignOnTrial(given, identity, table, Stamps.of(given, stamps, identity))
 
         def work(message: Any, **named: Any) -> Any:
-            answer = recorder.call("work", message, **named)
-            return consumer.result if consumer.falsy else answer
+            # What the producer stamps goes to no provider.
+            answer = recorder.call("work", consumer.stamps.without(message), **named)
+            return next(iter(consumer.result), answer)
 
-        world.use(ConsumerSubject(make, table, work))
+        world.use(ConsumerSubject(make, table, work, consumer.job_of))
         named = name or getattr(make, "__name__", "the consumer")
         return _Proof(world, consumer, effects or recorder, None, named).run()
 
@@ -152,6 +170,7 @@ def _opened(env: Environment | None, job_type: JobType[..., Any] | None, app: Ap
 
 def _check(job_type: object, effects: object) -> None:
     """Raise: ConfigurationError, if these are not what a proof takes."""
+    __tracebackhide__ = True
     require(isinstance(job_type, JobType), f"{job_type!r} is no job type: give the function that has @job above it")
     is_count = inspect.ismethod(effects) and isinstance(effects.__self__, EffectRecorder)
     require(not is_count, "effects= takes the recorder itself, not its count: it is cleared before each scenario")
@@ -170,23 +189,25 @@ def _check(job_type: object, effects: object) -> None:
 @dataclass
 class _Proof:
     world: Environment
-    tried: Any
+    tried: Tried
     effects: Effects | None
     setup: Callable[[], object] | None
     name: str
     progress: Callable[[Result], object] = lambda _result: None
     points: Run = field(init=False)
+    results: list[Result] = field(default_factory=list)
 
     def run(self) -> Report:
         __tracebackhide__ = True
         first, hints = self._undisturbed()
-        results = [self._result(once(), first, hints)]
-        if not results[0].findings:
-            results += [self._try(scenario, hints) for scenario in self._scenarios()]
-        twice = [result.ok for result in results if result.group == TWICE]
-        if isinstance(self.tried, ForeignOnTrial) and twice and all(twice):
-            results += self._falsy(hints)
-        report = Report(self.name, results, dict(hints.expected))
+        self._result(once(), first, hints)
+        if self.results[0].ok:
+            for scenario in self._scenarios():
+                self._try(scenario, hints)
+        twice = [result.ok for result in self.results if result.group == TWICE]
+        if twice and all(twice):
+            self._falsy(hints)
+        report = Report(self.name, self.results, dict(hints.expected))
         if not report.ok:
             raise NotEffectivelyOnce(report)
         return report
@@ -199,8 +220,7 @@ class _Proof:
             most_attempts=self.tried.most_attempts,
             others=max(1, self.tried.others),
         )
-        if self.tried.sent_again_after:
-            yield sent_again(self.tried.sent_again_after)
+        yield sent_again(self.tried.sent_again_after, self.tried.stamped)
 
     def _undisturbed(self) -> tuple[Run, Hints]:
         first = self._play(once())
@@ -210,19 +230,19 @@ class _Proof:
         varies, forgotten = [], False
         told = _identities(first)
         points = first
-        for diagnosis, changed in (
-            (Diagnosis.KEY_RANDOM, lambda _world: None),
-            (Diagnosis.KEY_FROM_TIME, lambda world: world.pass_time(A_DAY)),
-            (Diagnosis.KEY_FROM_MESSAGE_ID, lambda world: world.mailbox.skip()),
+        for diagnosis, scenario, changed in (
+            (Diagnosis.KEY_RANDOM, once(), lambda _world: None),
+            (Diagnosis.KEY_FROM_TIME, once(A_DAY), lambda _world: None),
+            (Diagnosis.KEY_FROM_MESSAGE_ID, once(), lambda world: world.mailbox.skip()),
+            (Diagnosis.KEY_FROM_SEND, once(), lambda world: world.pass_time(A_DAY)),
         ):
-            again = self._play(once(), before=changed)
+            again = self._play(scenario, before=changed)
             # A warm process: what is made once is made by now.
             points = again if diagnosis is Diagnosis.KEY_RANDOM else points
             forgotten = forgotten or len(again.effects) < len(first.effects)
             if _identities(again) != told and not forgotten:
                 varies.append(diagnosis)
                 break
-        is_foreign = isinstance(self.tried, ForeignOnTrial)
         self.points = points
         return first, Hints(
             expected=expected,
@@ -230,38 +250,38 @@ class _Proof:
             forgotten=forgotten,
             after_completion=_is_after_completion(first),
             claims=any(one.call is not None and one.call.is_write for one in first.timeline.entries),
-            remembers=bool(first.items) if is_foreign else None,
+            remembers=self.tried.remembers(first.items),
         )
 
-    def _try(self, scenario: Scenario, hints: Hints) -> Result:
+    def _try(self, scenario: Scenario, hints: Hints) -> None:
         if scenario.jobs > 1 and not self.tried.others:
-            result = Result(scenario.group, scenario.name, skipped=NO_SECOND)
-            self.progress(result)
-            return result
-        return self._result(scenario, self._play(scenario, then_again=True), hints)
+            self._add(Result(scenario.group, scenario.name, skipped=NO_SECOND))
+        else:
+            self._result(scenario, self._play(scenario, then_again=True), hints)
 
-    def _result(self, scenario: Scenario, run: Run, hints: Hints) -> Result:
+    def _result(self, scenario: Scenario, run: Run, hints: Hints) -> None:
         found = findings_of(run, hints, starts_once=self.tried.starts_once)
         if not any(hints.expected.values()):
             counted = Diagnosis.NOTHING_COUNTED if self.effects is None else Diagnosis.NO_EFFECT
             found.append(Finding(counted, "not one effect in an undisturbed run"))
-        result = Result(scenario.group, scenario.name, found, run)
+        if any(result.ok and result.run for result in self.results if result.name == scenario.cold):
+            found = by_memory(found)
+        self._add(Result(scenario.group, scenario.name, found, run))
+
+    def _add(self, result: Result) -> None:
+        self.results.append(result)
         self.progress(result)
-        return result
 
-    def _falsy(self, hints: Hints) -> Iterator[Result]:
-        self.tried.falsy = True
-        for value in FALSY:
-            self.tried.result = value
+    def _falsy(self, hints: Hints) -> None:
+        def play(trial: Trial) -> None:
+            letter = trial.send()
+            trial.deliver(letter)
+            trial.redeliver(letter)
 
-            def play(trial: Trial) -> None:
-                letter = trial.send()
-                trial.deliver(letter)
-                trial.redeliver(letter)
-
+        for value in self.tried.results:
             scenario = Scenario("result", f"delivered twice, with the result {value!r}", play)
-            yield self._try(scenario, replace(hints, falsy=True))
-        self.tried.falsy = False
+            with self.tried.returning(value):
+                self._try(scenario, replace(hints, falsy=True))
 
     def _play(
         self,
@@ -274,7 +294,7 @@ class _Proof:
         if self.setup is not None:
             self.setup()
         before(self.world)
-        trial = Trial(self.world, self.tried, self.effects)
+        trial = Trial(self.world, self.tried, self.effects, scenario.warm)
         error, settled = None, None
         try:
             scenario.play(trial)
@@ -285,8 +305,7 @@ class _Proof:
                 trial.once_more()
         except NeverSettled as never:
             error = never
-        run = trial.facts(scenario.name, jobs=scenario.jobs, troubled=scenario.troubled, error=error)
-        return replace(run, settled=settled)
+        return replace(trial.facts(scenario, error), settled=settled)
 
 
 def _identities(run: Run) -> set[str]:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from onceq.settings import require
 from onceq.testing.errors import EffectFailed
+from onceq.testing.likeness import ITSELF, check_answer, check_names, check_own, member
 from onceq.testing.process import CURRENT
 from onceq.testing.timeline import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Collection
     from types import FrameType
 
 KEY = "idempotency_key"
-# Constants of what is stood in for.
-PLAIN = (str, bytes, int, float, tuple, frozenset, list, dict, Enum)
+# Names that a recorder has beside those of what it stands in for.
+OWN = ("call", "calls", "clear", "count", "effects")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Effect:
         in_step: Whether it was called inside a step.
         refused: Whether the answer raised: then nothing happened.
         differs: Whether its key had come with other arguments: a provider refuses such a call.
+        read: Whether it only looked something up (``reads=``): then nothing happens, and nothing is counted.
     """
 
     name: str
@@ -52,10 +53,11 @@ class Effect:
     in_step: bool = False
     refused: bool = False
     differs: bool = False
+    read: bool = False
 
 
 class EffectRecorder:
-    """Stands in for a gateway: every function of it is an effect that is written down.
+    """Stands in for a gateway: every function of it is an effect that is written down, but those that only read.
 
     A call with ``idempotency_key=`` is answered as providers do: the first time it happens, and later calls with the
     same key get the same answer and do nothing. A call without a key happens every time.
@@ -68,6 +70,9 @@ class EffectRecorder:
         {'id': 'ch_1'}
         >>> gateway.count("charge"), len(gateway.calls)
         (1, 2)
+
+    Its own names (``call``, ``calls``, ``clear``, ``count``, ``effects``) come before the gateway's; ``like=`` what has
+    such a name, too, is refused.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class EffectRecorder:
         key: str = KEY,
         like: Any = None,
         fails: type[Exception] | Exception = EffectFailed,
+        reads: Collection[str] = (),
         **answers: Any,
     ) -> None:
         """Answer each function with what is given for it, or with ``{"id": "<name>-<number>"}``.
@@ -83,11 +89,25 @@ class EffectRecorder:
         Args:
             key: The name of the parameter that takes the downstream key.
             like: What it stands in for, for example a module: its exception classes and constants are kept, so that a
-                job's ``except gateway.CardDeclined`` works, and what is ``async def`` there is awaited here.
+                job's ``except gateway.CardDeclined`` works, what is ``async def`` there is awaited here, and a call
+                that the original's parameters do not allow is a ``TypeError`` as there.
             fails: What a scenario lets a call raise: give what your client raises when the provider does not answer,
                 since a job that catches that exception alone is put on trial by no other.
+            reads: Functions that only look something up, for example ``["balance"]``: answered, but no effects.
             answers: Answers by function: a value, or a callable that gets the call's arguments and may raise.
+
+        Raises:
+            ConfigurationError: If ``reads`` or ``answers`` name what ``like`` does not have, an answer is ``None``
+                where its function returns something, or ``like`` has one of the recorder's own names.
         """
+        require(not isinstance(reads, str), f"reads= is a list of names: reads=[{reads!r}]")
+        if like is not None:
+            check_own(OWN, like)
+            check_names("EffectRecorder({}=…)", answers, like)
+            check_names("EffectRecorder(reads=[{!r}])", reads, like)
+            for name, answer in answers.items():
+                check_answer(name, answer, like)
+        self._reads = frozenset(reads)
         self._key = key
         self._like = like
         self._fails = fails
@@ -106,24 +126,11 @@ class EffectRecorder:
         """
         if name.startswith("__") or (name.startswith("_") and self._like is None):
             raise AttributeError(name)
-        # Without a default: a name that the original lacks is a mistake of the job's.
-        original = None if self._like is None else getattr(self._like, name)
-        if isinstance(original, PLAIN) or (isinstance(original, type) and issubclass(original, BaseException)):
-            return original
-        if self._like is not None and not inspect.isroutine(original):
-            return Part(self, lambda inner: f"{name}.{inner}", original)
-
-        async def awaited(*arguments: Any, **named: Any) -> Any:
-            return self.call(name, *arguments, **named)
-
-        def called(*arguments: Any, **named: Any) -> Any:
-            return self.call(name, *arguments, **named)
-
-        return awaited if inspect.iscoroutinefunction(original) else called
+        return member(self._like, name, name, self.call)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Be an effect itself, named ``effect``: for a job that takes one function."""
-        return self.call("effect", *arguments, **named)
+        return self.call(ITSELF, *arguments, **named)
 
     def call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
         """Write an effect down and answer it.
@@ -135,21 +142,25 @@ class EffectRecorder:
         given = named.pop(self._key, None)
         key = None if given is None else str(given)
         process = CURRENT.get()
-        if process is None:
-            return self._happen(name, key, arguments, named, "")
+        worker = "" if process is None else process.name
+
+        def look() -> Any:
+            return self._look(name, key, arguments, named, worker)
 
         def act() -> Any:
-            return self._happen(name, key, arguments, named, process.name)
+            return self._happen(name, key, arguments, named, worker)
 
-        return process.effect(name, act, lambda: self._failure(name))
+        if name in self._reads:
+            return look() if process is None else process.read(name, look)
+        return act() if process is None else process.effect(name, act, lambda: self._failure(name))
 
     def _failure(self, name: str) -> Exception:
         return self._fails if isinstance(self._fails, Exception) else self._fails(f"{name}: the provider is down")
 
     @property
     def effects(self) -> list[Effect]:
-        """What happened: the calls without those that repeated a key, or were refused."""
-        return [call for call in self.calls if not call.repeated and not call.refused]
+        """What happened: the calls without those that repeated a key, were refused, or only read."""
+        return [call for call in self.calls if not (call.repeated or call.refused or call.read)]
 
     def count(self, name: str | None = None) -> int:
         """Return how many effects of that name happened, or of all."""
@@ -161,6 +172,14 @@ class EffectRecorder:
             self.calls.clear()
             self._given.clear()
             self._asked.clear()
+
+    def _look(
+        self, name: str, key: str | None, arguments: tuple[Any, ...], named: Mapping[str, Any], worker: str
+    ) -> Any:
+        with self._lock:
+            number = len(self.calls) + 1
+            self.calls.append(Effect(name, key, arguments, dict(named), worker, number, read=True))
+        return self._answer(name, number, arguments, named)
 
     def _happen(
         self, name: str, key: str | None, arguments: tuple[Any, ...], named: Mapping[str, Any], worker: str
@@ -197,27 +216,11 @@ class EffectRecorder:
 
     def _answer(self, name: str, number: int, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         answer = self._answers.get(name, {"id": f"{name}-{number}"})
-        return answer(*arguments, **named) if callable(answer) else answer
-
-
-class Part(EffectRecorder):
-    """Stands in for one of several things: what it is asked is an effect of the whole's, named after both.
-
-    Args:
-        whole: The recorder that writes it down.
-        told: Gives an effect its name there.
-        like: What it stands in for.
-    """
-
-    def __init__(self, whole: EffectRecorder, told: Callable[[str], str], like: Any) -> None:
-        """Stand in for it."""
-        super().__init__(like=like)
-        self._whole = whole
-        self._told = told
-
-    def call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
-        """Let the whole write it down."""
-        return self._whole.call(self._told(name), *arguments, **named)
+        if not callable(answer):
+            return answer
+        made = answer(*arguments, **named)
+        check_answer(name, made, self._like)
+        return made
 
 
 def _plain(value: Any) -> Any:

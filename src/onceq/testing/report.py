@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onceq.testing.timeline import WIDEST
+from onceq.testing.timeline import TIMES, WIDEST, short_keys
 from onceq.testing.verdict import Diagnosis, Finding
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # A picture that is longer than this is cut in the middle.
 MOST_LINES = 70
+# Of the longest group of scenarios, "two jobs".
+GROUP_WIDTH = 8
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,13 @@ class Result:
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.findings
+
+    def lines(self) -> list[str]:
+        """Return its line, and one for each finding."""
+        mark = "·" if self.run is None else "✓" if self.ok else "✗"
+        said = f"  not run: {self.skipped}" if self.run is None else ""
+        findings = [f"{'':{GROUP_WIDTH}}      {one.diagnosis} ({short_keys(one.evidence)})" for one in self.findings]
+        return [short_keys(f"  {mark} {self.group:<{GROUP_WIDTH}}  {self.name}{said}"), *findings]
 
 
 @dataclass(frozen=True)
@@ -76,9 +85,9 @@ class Report:
             default=None,
         )
 
-    def text(self) -> str:
-        """Return the whole report."""
-        return "\n".join([self.summary(), "", *self.table(), *self.picture()])
+    def text(self, *, verbose: bool = False) -> str:
+        """Return the whole report; ``verbose`` gives each scenario a line, and shows every attempt."""
+        return "\n".join([self.summary(), "", *self.table(verbose=verbose), *self.picture(verbose=verbose)])
 
     def summary(self) -> str:
         """Return one line."""
@@ -89,27 +98,32 @@ class Report:
             return f"{self.subject} takes effect once: {ran} scenarios, {counted} in each"
         return f"{self.subject} does not take effect once: {failed} of {ran} scenarios fail. {self.diagnosis}"
 
-    def table(self) -> list[str]:
-        """Return a line for each scenario."""
+    def table(self, *, verbose: bool = False) -> list[str]:
+        """Return a line for each scenario; of those where all is well their number in each group, unless verbose."""
+        if verbose:
+            return [line for result in self.results for line in result.lines()]
         lines = []
-        width = max((len(result.group) for result in self.results), default=0)
-        for result in self.results:
-            mark = "·" if result.run is None else "✓" if result.ok else "✗"
-            said = f"  not run: {result.skipped}" if result.run is None else ""
-            lines.append(f"  {mark} {result.group:<{width}}  {result.name}{said}")
-            lines += [f"    {'':<{width}}  {one.diagnosis} ({one.evidence})" for one in result.findings]
+        for group in dict.fromkeys(result.group for result in self.results):
+            members = [result for result in self.results if result.group == group]
+            well = [result for result in members if result.ok and result.run is not None]
+            if len(well) > 1:
+                lines.append(f"  ✓ {group:<{GROUP_WIDTH}}  {TIMES}{len(well)}")
+            else:
+                lines += [line for result in well for line in result.lines()]
+            lines += [line for result in members if result not in well for line in result.lines()]
         return lines
 
-    def picture(self, columns: int = WIDEST) -> list[str]:
+    def picture(self, columns: int = WIDEST, *, verbose: bool = False) -> list[str]:
         """Return the shortest timeline that shows what is wrong, in lanes; nothing if nothing is.
 
         Args:
             columns: How wide it may be.
+            verbose: Whether to show every attempt, of several that are alike too.
         """
         worst = self.worst
         if worst is None or worst.run is None:
             return []
-        lines = worst.run.timeline.lanes(columns - 2).splitlines()
+        lines = worst.run.timeline.lanes(columns - 2, folded=not verbose).splitlines()
         if len(lines) > MOST_LINES:
             half = MOST_LINES // 2
             lines = [*lines[:half], f"      … {len(lines) - 2 * half} lines …", *lines[-half:]]

@@ -6,6 +6,7 @@ the moment before its answer.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onceq.testing.clock import A_DAY
@@ -23,13 +24,18 @@ TWICE, TWO_JOBS = "twice", "two jobs"
 DEATHS = 3
 # Longer than any lease, clock skew and visibility timeout of a run: a Lambda function ends after 15 minutes at most.
 PAST_EVERY_LEASE = 1_000.0
+AN_HOUR = 3600.0
+IN_ONE = ", in one warm process"
 
 
-def once() -> Scenario:
-    """Return the undisturbed run."""
+def once(wait: float = 0) -> Scenario:
+    """Return the undisturbed run, ``wait`` seconds after the message was sent."""
 
     def play(trial: Trial) -> None:
-        trial.deliver(trial.send())
+        letter = trial.send()
+        if wait:
+            trial.environment.pass_time(wait)
+        trial.deliver(letter)
 
     return Scenario("once", "delivered once", play)
 
@@ -59,10 +65,10 @@ def scenarios_of(
             yield _overtaken(number, point, past_lease=True)
     for number, point in enumerate(points):
         if point.is_effect:
-            yield _effect_fails(number, point, Move.FAIL)
-            yield _effect_fails(number, point, Move.LOSE)
+            yield from _effect_fails(number, point)
             yield _zombie_fails(number, point, first)
             yield _retried_as_new_message(number, point)
+            yield _sent_again_after_death(number, point)
             yield _retried_a_day_later(number, point, keys_last)
             if most_attempts > DEATHS:
                 yield _dies_again(point)
@@ -72,6 +78,8 @@ def scenarios_of(
     yield _redriven()
     yield _two_jobs_at_once()
     yield from (_two_jobs(number) for number in range(1, others + 1))
+    yield replace(_two_jobs(1), name=f"{_two_jobs(1).name}{IN_ONE}", warm=True, cold=_two_jobs(1).name)
+    yield _first_of_two_fails()
     yield _two_jobs_fail((), "every effect fails")
     yield _two_jobs_fail((1,), "the first effect fails")
     yield _two_jobs_fail((2,), "the second effect fails")
@@ -92,20 +100,27 @@ def _delivered_again() -> Iterator[Scenario]:
         letter = trial.send()
         trial.deliver(letter, trial.environment.mailbox.duplicate(letter))
 
-    yield Scenario(TWICE, "delivered twice, one after the other", twice)
+    cold = Scenario(TWICE, "delivered twice, one after the other", twice)
+    yield cold
+    yield replace(cold, name=f"{cold.name}{IN_ONE}", warm=True, cold=cold.name)
     yield Scenario(TWICE, "delivered again under a new message id", as_new_message)
     yield Scenario("batch", "in a batch with its duplicate", in_one_batch)
 
 
-def sent_again(seconds: float) -> Scenario:
-    """Return the scenario of a producer that sends its job a second time."""
+def sent_again(seconds: float, stamped: Collection[str] = ()) -> Scenario:
+    """Return the scenario of a producer that sends its job a second time, and fills these fields anew."""
 
     def play(trial: Trial) -> None:
         trial.deliver(trial.send())
         trial.environment.pass_time(seconds)
         trial.deliver(trial.send())
 
-    return Scenario(TWICE, f"sent a second time, {seconds / 3600:.0f} hours later", play)
+    others = f", with another {' and '.join(stamped)}" if stamped else ""
+    return Scenario(TWICE, f"sent a second time, {_told(seconds)} later{others}", play)
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds / 3600:.0f} hours" if seconds >= AN_HOUR else f"{seconds:.0f} s"
 
 
 def _crash(number: int, point: Point, move: Move) -> Scenario:
@@ -146,12 +161,18 @@ def _standing(trial: Trial, letter: Letter, number: int) -> Worker:
     return worker
 
 
-def _effect_fails(number: int, point: Point, move: Move) -> Scenario:
-    def play(trial: Trial) -> None:
-        trial.deliver(trial.send(), moves=trial.plan(number, point, move))
+def _effect_fails(number: int, point: Point) -> Iterator[Scenario]:
+    def fails(trial: Trial) -> None:
+        trial.deliver(trial.send(), moves=trial.plan(number, point, Move.FAIL))
 
-    name = f"{point.what} fails the first time" if move is Move.FAIL else f"{point.what} happens, its answer is lost"
-    return Scenario("failure", name, play, troubled=True)
+    def loses(trial: Trial) -> None:
+        trial.deliver(trial.send(), moves=trial.plan(number, point, Move.LOSE))
+
+    cold = Scenario("failure", f"{point.what} fails the first time", fails, troubled=True)
+    yield cold
+    # Where a handler raised or kept a message, Lambda keeps its process: so mostly the retry comes to a warm one.
+    yield replace(cold, name=f"{cold.name}{IN_ONE}", warm=True, cold=cold.name)
+    yield Scenario("failure", f"{point.what} happens, its answer is lost", loses, troubled=True)
 
 
 def _zombie_fails(number: int, point: Point, first: int) -> Scenario:
@@ -174,6 +195,15 @@ def _retried_as_new_message(number: int, point: Point) -> Scenario:
         trial.deliver(trial.environment.mailbox.replace(letter))
 
     return Scenario("crash", f"crashed after {point.what}, then a new message id", play, troubled=True)
+
+
+def _sent_again_after_death(number: int, point: Point) -> Scenario:
+    def play(trial: Trial) -> None:
+        trial.deliver(trial.send(), moves=trial.plan(number, point, Move.CRASH_AFTER))
+        trial.environment.pass_time(PAST_EVERY_LEASE)
+        trial.deliver(trial.send())
+
+    return Scenario("crash", f"crashed after {point.what}, then sent a second time", play, troubled=True)
 
 
 def _retried_a_day_later(number: int, point: Point, keys_last: float | None) -> Scenario:
@@ -271,6 +301,16 @@ def _two_jobs_at_once() -> Scenario:
                 worker.go()
 
     return Scenario(TWO_JOBS, "two different jobs at once, in step", play, jobs=2)
+
+
+def _first_of_two_fails() -> Scenario:
+    def play(trial: Trial) -> None:
+        # Not in one batch, whose jobs run at once: which of them comes first is not chosen there.
+        trial.environment.deliver(trial.send(), director=_at_effects(trial, Move.FAIL))
+        trial.deliver(trial.send(other=1))
+
+    name = "two different jobs, one after the other, where the first one's effects fail"
+    return Scenario(TWO_JOBS, name, play, jobs=2, troubled=True)
 
 
 def _two_jobs_fail(which: Collection[int], told: str) -> Scenario:

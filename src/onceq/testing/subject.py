@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onceq.application import App
+from onceq.settings import require
 from onceq.testing.errors import Crash
 from onceq.testing.process import CURRENT
 from onceq.testing.timeline import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from onceq.context import Context
+    from onceq.job_type import JobType
+    from onceq.settings import Settings
     from onceq.telemetry import Event
     from onceq.testing.clock import FrozenClock
     from onceq.testing.process import Process
@@ -156,19 +161,20 @@ class ConsumerSubject:
         make: Makes its handler in a process.
         table: The table that it works with.
         work: The job.
+        job_of: Names the job by what the work was given first.
     """
 
     make: Callable[[Parts], Handler]
     table: str
     work: Callable[..., Any]
+    job_of: Callable[[Any], str] = repr
 
     def handler(self, process: Process, seen: Seen) -> Handler:
         """Return the handler."""
         process.claims_table = ""
 
         def work(*arguments: Any, **named: Any) -> Any:
-            # Which job it is: what it was given first.
-            key = repr(arguments[:1])
+            key = self.job_of(arguments[0] if arguments else None)
             return _run(process, seen, "starts the job", lambda: self.work(*arguments, **named), key=key)
 
         clients = process.watched
@@ -177,6 +183,32 @@ class ConsumerSubject:
 
     def relay(self, process: Process, seen: Seen) -> None:
         """Return nothing: another consumer has no relay of ours."""
+
+
+def check_served(job_type: JobType[..., Any], app: App, settings: Settings, switches: Sequence[str]) -> None:
+    """Raise if a job type cannot be run in an environment.
+
+    Args:
+        job_type: The job type.
+        app: The application there.
+        settings: The settings there.
+        switches: Parameters of the template on which queues depend that are not there.
+
+    Raises:
+        ConfigurationError: If the application does not have it, or the template not its queue; it says what to do.
+    """
+    require(
+        job_type in app.job_types,
+        f"job type {job_type.name!r} is not in the App's list: add it to the one in src/app.py, or give an App that "
+        "has it, with app= (in pytest: the fixture onceq_app)",
+    )
+    known, switch = ", ".join(sorted(settings.queues)), " or ".join(switches) or "of its condition"
+    require(
+        job_type.queue in settings.queues,
+        f"queue {job_type.queue!r} of {job_type.name!r} is not in ONCEQ_QUEUES (known: {known}): name it there, in the "
+        f"template. If it has a condition, set the parameter {switch}: with parameters= (in pytest: the fixture "
+        "onceq_parameters; from the shell: --parameter)",
+    )
 
 
 def _watch(process: Process, seen: Seen) -> Callable[[Callable[[], Any], Context, Any], Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,13 @@ AT_WIDTH = 12  # as wide as a day in seconds
 LONGEST_WORD = 20
 WIDEST = 120
 WORLD = ""
+RECEIVES = "receives "
+TIMES = "×"  # noqa: RUF001 - the sign itself, which no letter is meant by
+HASH = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+# Enough of a hash to tell two apart.
+KEY_SHOWN = 12
+# Two are shown: a reader sees that they are alike.
+FEWEST_ALIKE = 3
 
 
 class Kind(StrEnum):
@@ -28,19 +36,28 @@ class Kind(StrEnum):
     DELIVERY = "delivery"
     CALL = "call"
     EFFECT = "effect"
+    READ = "read"
     FAULT = "fault"
     DEATH = "death"
     RETURN = "return"
+    RAISE = "raise"  # the invocation failed
     TIME = "time"
     ANSWER = "answer"
+    ACKNOWLEDGED = "acknowledged"
+    KEPT = "kept"
+    AGAIN = "again"  # what stands for attempts that are left out
 
 
 PREFIXES = {
     Kind.EFFECT: "effect: ",
+    Kind.READ: "reads ",
     Kind.FAULT: "✗ ",
     Kind.DEATH: "✗ ",
     Kind.RETURN: "returns ",
+    Kind.RAISE: "✗ fails: ",
     Kind.ANSWER: "→ ",
+    Kind.ACKNOWLEDGED: "→ ",
+    Kind.KEPT: "→ ",
 }
 
 
@@ -103,27 +120,34 @@ class Timeline:
     @property
     def workers(self) -> list[str]:
         """The workers, in the order in which they appear."""
-        return list(dict.fromkeys(entry.worker for entry in self.entries if entry.worker))
+        return _workers(self.entries)
 
-    def text(self) -> str:
-        """Return a line for each entry."""
+    def text(self, *, folded: bool = True) -> str:
+        """Return a line for each entry; of attempts that are alike, the first, and how many there were."""
         return "\n".join(
-            f"{entry.number:3}  {self._at(entry)}  {entry.worker or '--'}  {words(entry)}" for entry in self.entries
+            f"{entry.number:3}  {self._at(entry)}  {entry.worker or '--'}  {short_keys(words(entry))}"
+            for entry in self._shown(folded=folded)
         )
 
-    def lanes(self, columns: int = WIDEST) -> str:
-        """Return a picture: time goes down, each worker has a lane, what is nobody's goes across."""
-        workers = self.workers
+    def lanes(self, columns: int = WIDEST, *, folded: bool = True) -> str:
+        """Return a picture: time goes down, each worker has a lane, what is nobody's goes across.
+
+        Args:
+            columns: How wide it may be.
+            folded: Whether to show of attempts that are alike only the first.
+        """
+        entries = self._shown(folded=folded)
+        workers = _workers(entries)
         width = min(LANE_WIDTH, (columns - AT_WIDTH - 2) // max(1, len(workers)) - 3)
         if width < NARROWEST:
-            return self.text()
+            return self.text(folded=folded)
         # From its first to its last entry a worker is under way.
-        spans = {entry.worker: [entry.number, entry.number] for entry in reversed(self.entries)}
-        for entry in self.entries:
+        spans = {entry.worker: [entry.number, entry.number] for entry in reversed(entries)}
+        for entry in entries:
             spans[entry.worker][1] = entry.number
         rows = [_row("", [worker.center(width) for worker in workers], width)]
         rows.append(_row("", ["─" * width for _ in workers], width))
-        for entry in self.entries:
+        for entry in entries:
             if entry.worker == WORLD:
                 across = (width + 3) * len(workers) - 3
                 rows.append(f"{self._at(entry)}  {f' {entry.what} '.center(across, '·')}")
@@ -134,6 +158,9 @@ class Timeline:
                 rows.append(_row("" if number else self._at(entry), cells, width))
         return "\n".join(row.rstrip() for row in rows)
 
+    def _shown(self, *, folded: bool) -> list[Entry]:
+        return _folded(self.entries) if folded else self.entries
+
     def _at(self, entry: Entry) -> str:
         return f"{(entry.at_ms - self.began_ms) / 1000:+{AT_WIDTH - 2}.3f} s"
 
@@ -141,6 +168,50 @@ class Timeline:
 def words(entry: Entry) -> str:
     """Return what an entry says."""
     return f"{PREFIXES.get(entry.kind, '')}{entry.what}"
+
+
+def short_keys(text: str) -> str:
+    """Return a text in which of a hash, 64 hexadecimal digits, the beginning says which one it is."""
+    return HASH.sub(lambda found: f"{found[0][:KEY_SHOWN]}…", text)
+
+
+def _workers(entries: Sequence[Entry]) -> list[str]:
+    return list(dict.fromkeys(entry.worker for entry in entries if entry.worker))
+
+
+def _folded(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries, but of attempts that come one after the other and are alike the first, and their number."""
+    shown: list[Entry] = []
+    for _, alike in itertools.groupby(_attempts(entries), key=_likeness):
+        attempts = [*alike]
+        if len(attempts) < FEWEST_ALIKE or any(one.kind is Kind.EFFECT for one in attempts[0]):
+            shown += [entry for attempt in attempts for entry in attempt]
+            continue
+        ends = [*itertools.takewhile(lambda entry: entry.worker == WORLD, reversed(attempts[-1]))]
+        last = attempts[-1][-1 - len(ends)]
+        first = [entry for entry in attempts[0] if entry.worker != WORLD]
+        times = f"{TIMES}{len(attempts)}, the last by {last.worker}"
+        again = replace(last, worker=first[0].worker, kind=Kind.AGAIN, what=times, call=None)
+        shown += [*first, again, *reversed(ends)]
+    return shown
+
+
+def _attempts(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Split entries where a worker receives something, or another worker goes on."""
+    found: list[list[Entry]] = []
+    worker = ""
+    for entry in entries:
+        receives = entry.kind is Kind.DELIVERY and entry.what.startswith(RECEIVES)
+        if not found or receives or (entry.worker not in (WORLD, worker)):
+            found.append([])
+        found[-1].append(entry)
+        worker = entry.worker or worker
+    return found
+
+
+def _likeness(attempt: Sequence[Entry]) -> tuple[tuple[Kind, str], ...]:
+    """Return what an attempt did, whatever its number, its message's and its time are."""
+    return tuple((one.kind, re.sub(r"\d+", "#", one.what)) for one in attempt if one.worker != WORLD)
 
 
 def _shortened(text: str, width: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from onceq.errors import EnvelopeError
 from onceq.message import Envelope, open_envelope
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onceq.testing.mailbox import Letter
     from onceq.testing.subject import Seen
     from onceq.testing.timeline import Timeline
+    from onceq.testing.tried import Tried
     from onceq.testing.world import Environment
 
 COUNTED = "effects"
@@ -63,12 +64,15 @@ class Run:
         records: The records of the claims table.
         left: Messages that are still in the queue.
         dead: Messages in the dead-letter queue.
+        stranded: Those of them for which nothing that was made to go wrong accounts.
+        given_up: For how many jobs their messages' receives were used up by what was made to go wrong.
         seen: Starts, ends and events.
         items: What stands in the consumer's own table at the end.
         repeated: Whether a provider was called again with a key that it knew.
         differing: Names of the effects that were called with one key and other arguments.
         strayed: Whether the run did not come by a point where something was to go wrong.
         alive_ms: How long an invocation may take.
+        warm: Whether one process took what came, as long as it lived.
         error: Why it did not settle, if so.
         settled: How many effects of each name there were before the one delivery more; ``None`` without one.
     """
@@ -85,11 +89,14 @@ class Run:
     left: list[Letter]
     dead: list[Letter]
     seen: Seen
+    stranded: list[Letter] = field(default_factory=list)
+    given_up: int = 0
     items: list[str] = field(default_factory=list)
     repeated: bool = False
     differing: tuple[str, ...] = ()
     strayed: bool = False
     alive_ms: float = 0
+    warm: bool = False
     error: NeverSettled | None = None
     settled: Mapping[str, int] | None = None
 
@@ -102,42 +109,6 @@ class Run:
         return self.distinct(name) if self.settled is None else self.settled.get(name, 0)
 
 
-class Tried(Protocol):
-    """What is on trial: how its message is sent, and what of the world is its doing."""
-
-    def send(self, environment: Environment, *, other: int = 0) -> Letter:
-        """Put its message into the queue; ``other`` is the number of a second job."""
-
-    def is_mine(self, letter: Letter) -> bool:
-        """Return whether a message is for it."""
-
-    def items(self, environment: Environment) -> list[str]:
-        """Return the keys of the items that it left in its own table."""
-
-    def records(self, environment: Environment) -> list[Record]:
-        """Return its records in the claims table."""
-
-    @property
-    def starts_once(self) -> bool:
-        """Whether the job as a whole may start at most once."""
-
-    @property
-    def most_attempts(self) -> int:
-        """After how many crashes to give up on it."""
-
-    @property
-    def others(self) -> int:
-        """How many second jobs there are to put beside it."""
-
-    @property
-    def keys_last(self) -> float | None:
-        """Seconds for which the services remember the keys that it gives them; ``None`` for ever."""
-
-    @property
-    def sent_again_after(self) -> float:
-        """Seconds after which a second send is still the same job; 0 for none."""
-
-
 @dataclass
 class Trial:
     """One run, while it goes on.
@@ -146,6 +117,7 @@ class Trial:
         environment: The world, as good as new.
         tried: What is on trial.
         effects: Who counts what happened outside.
+        warm: Whether one process takes what comes, as long as it lives.
         points: Where something could go wrong, in the order in which the workers came there.
         moves: What goes wrong, by the number of the point, from 0.
         planned: What stood at those points in the undisturbed run.
@@ -158,6 +130,7 @@ class Trial:
     environment: Environment
     tried: Tried
     effects: EffectRecorder | Callable[[], int] | None
+    warm: bool = False
     points: list[Point] = field(default_factory=list)
     moves: dict[int, Move] = field(default_factory=dict)
     planned: dict[int, str] = field(default_factory=dict)
@@ -200,41 +173,43 @@ class Trial:
         return {*self.planned} - self.made != set()
 
     def deliver(self, *letters: Letter, moves: dict[int, Move] | None = None) -> None:
-        """Deliver messages, in one batch, to a process of its own; what goes wrong goes wrong at these points."""
+        """Deliver messages, in one batch; what goes wrong goes wrong at these points."""
         self.moves = moves or self.moves
-        self.environment.deliver(letters, director=self.direct)
+        self.environment.deliver(letters, director=self.direct, warm=self.warm)
         self.first_points = self.first_points or len(self.points)
 
     def redeliver(self, letter: Letter) -> None:
         """Deliver a message again, acknowledged or not."""
-        self.environment.redeliver(letter, director=self.direct)
+        self.environment.redeliver(letter, director=self.direct, warm=self.warm)
 
     def once_more(self) -> None:
-        """Deliver what was sent first once more, under another message id."""
+        """Deliver what was sent first once more, under another message id, to a fresh process."""
+        self.warm = False
         if self.first is not None:
             self.deliver(self.environment.mailbox.duplicate(self.first))
             self.settle()
 
     def settle(self) -> None:
         """Deliver until nothing of the job is left in its queue."""
-        self.environment.drain(only=self.tried.is_mine, director=self.direct)
+        self.environment.drain(only=self.tried.is_mine, director=self.direct, warm=self.warm)
 
     def counts(self) -> dict[str, int]:
         """Return how many effects of each name there are by now."""
         effects = self._effects()
         return {effect.name: _distinct(effects, effect.name) for effect in effects}
 
-    def facts(self, name: str, *, jobs: int, troubled: bool, error: NeverSettled | None) -> Run:
-        """Return what is to be said of the run."""
+    def facts(self, scenario: Scenario, error: NeverSettled | None) -> Run:
+        """Return what is to be said of the run of a scenario."""
         environment = self.environment
         environment.mailbox.collect()
         letters, timeline = environment.mailbox.letters, environment.timeline
         dead = environment.dead_letters()
+        used_up = [letter for letter in dead if environment.mailbox.is_used_up(letter)]
         calls = self.effects.calls if isinstance(self.effects, EffectRecorder) else []
         return Run(
-            name=name,
-            jobs=jobs,
-            troubled=troubled,
+            name=scenario.name,
+            jobs=scenario.jobs,
+            troubled=scenario.troubled,
             late=self.tried.keys_last is not None and timeline.elapsed > self.tried.keys_last,
             timeline=environment.timeline,
             points=self.points,
@@ -243,14 +218,20 @@ class Trial:
             records=self.tried.records(environment),
             left=[letter for letter in letters if letter not in dead and self.tried.is_mine(letter)],
             dead=dead,
+            stranded=[letter for letter in dead if letter not in used_up and self._is_stranded(letter)],
+            given_up=len({letter.body for letter in used_up if self.tried.is_mine(letter)}),
             seen=environment.seen,
             items=self.tried.items(environment),
             alive_ms=environment.mailbox.timeout_of(self.home) * 1000,
             repeated=any(one.repeated for one in calls),
             differing=tuple(dict.fromkeys(one.name for one in calls if one.differs)),
             strayed=self.strayed,
+            warm=scenario.warm,
             error=error,
         )
+
+    def _is_stranded(self, letter: Letter) -> bool:
+        return self.tried.is_mine(letter) and not self.tried.may_be_dead(letter)
 
     def _effects(self) -> list[Done]:
         return [*self._recorded(), *self._sent(), *self._committed()]
@@ -322,6 +303,8 @@ class Scenario:
         play: Does it; what is left in the queue afterwards is delivered until nothing is.
         jobs: How many jobs there are.
         troubled: Whether something dies, is lost or is overtaken.
+        warm: Whether one process takes what comes, as long as it lives; without it a fresh one each time.
+        cold: Name of the scenario that does the same to fresh processes, if there is one.
     """
 
     group: str
@@ -329,3 +312,5 @@ class Scenario:
     play: Callable[[Trial], None]
     jobs: int = 1
     troubled: bool = False
+    warm: bool = False
+    cold: str = ""

@@ -26,7 +26,7 @@ RESULT_LIMIT = 400_000
 class Diagnosis(StrEnum):
     """What is wrong, in the order in which one is named before another: the nearest to the cause first."""
 
-    KEPT_IN_MEMORY = "the job remembers in its process: in a warm one it does nothing"
+    KEPT_IN_MEMORY = "the job remembers in its process: a warm one does something else than a fresh one"
     FALSY_RESULT = "a result that is false counts as none, so the job runs again"
     CHECK_THEN_ACT = "check, then act: nothing is claimed by a conditional write before the effect"
     EFFECT_BEFORE_CLAIM = "the effect comes before the claim"
@@ -38,6 +38,7 @@ class Diagnosis(StrEnum):
     KEY_SHARED = "two different jobs have one downstream key, so that the second has no effect"
     KEY_WITH_OTHER_ARGUMENTS = "one downstream key came with other arguments: a provider refuses the second call"
     KEY_FROM_MESSAGE_ID = "the key is made of the message id, which every send and every redrive changes"
+    KEY_FROM_SEND = "the key is made of when the message was sent, so that a second send has another"
     KEY_FROM_TIME = "the key is made of the time, so that a later attempt has another"
     KEY_FROM_ATTEMPT = "the downstream key changes from one attempt to the next"
     OUTSIDE_STEP = "an effect outside a step, without a downstream key: every further attempt repeats it"
@@ -110,11 +111,10 @@ def findings_of(run: Run, hints: Hints, *, starts_once: bool) -> list[Finding]:
     again = sum(isinstance(returned.error, Retry | Snooze) for returned in run.seen.returns)
     if starts_once and len(run.seen.starts) > run.jobs + again:
         found.append(Finding(Diagnosis.STARTED_TWICE, f"{len(run.seen.starts)} starts"))
-    # Where nothing went wrong, a message that was received too often is one that was never acknowledged.
-    unsettled = run.left or ([] if run.troubled or is_onceq else run.dead)
+    unsettled = run.left or run.stranded
     if run.error is not None or unsettled:
         names = ", ".join(letter.name for letter in unsettled) or "the message"
-        found.append(Finding(Diagnosis.NEVER_SETTLED, f"{names} comes back again and again"))
+        found.append(Finding(Diagnosis.NEVER_SETTLED, f"{names} comes back again and again{_raised(run)}"))
     found += [Finding(Diagnosis.KEY_WITH_OTHER_ARGUMENTS, name) for name in run.differing]
     if run.strayed:
         found.append(Finding(Diagnosis.OTHER_PATH, "it did not come by the point where something was to go wrong"))
@@ -122,22 +122,33 @@ def findings_of(run: Run, hints: Hints, *, starts_once: bool) -> list[Finding]:
     return sorted(dict.fromkeys(found), key=lambda finding: order.index(finding.diagnosis))
 
 
+def by_memory(findings: list[Finding]) -> list[Finding]:
+    """Say of what is wrong in a warm process alone, and not in fresh ones, that it comes of what that remembers."""
+    return [Finding(Diagnosis.KEPT_IN_MEMORY, f"{one.evidence}: {one.diagnosis}") for one in findings]
+
+
+def _raised(run: Run) -> str:
+    """Return what the invocations failed with."""
+    said = [entry.what for entry in run.timeline.entries if entry.kind is Kind.RAISE]
+    return f": {'; '.join(dict.fromkeys(said))}" if said else ""
+
+
 # ----------------------------------------------------------------------------------------------------------- effects
 
 
 def _effects(run: Run, hints: Hints) -> Iterator[Finding]:
-    held = sum(record.status is Status.UNCERTAIN for record in run.records)
     for name in dict.fromkeys([*hints.expected, *(effect.name for effect in run.effects)]):
-        expected, got = hints.expected.get(name, 0) * run.jobs, run.distinct(name)
-        if got > expected:
-            yield _too_many(run, hints, name, expected)
-        elif run.kept(name) < expected and not (held and run.troubled) and not _rejected_in_trouble(run):
-            yield _too_few(run, hints, name, expected)
+        each, got = hints.expected.get(name, 0), run.distinct(name)
+        if got > each * run.jobs:
+            yield _too_many(run, hints, name, each * run.jobs)
+        elif run.kept(name) < each * (run.jobs - _excused(run)):
+            yield _too_few(run, hints, name, each * run.jobs)
 
 
-def _rejected_in_trouble(run: Run) -> bool:
-    """Whether the attempts were used up: the effect that then is missing is a person's to decide about."""
-    return run.troubled and any(record.status is Status.REJECTED for record in run.records)
+def _excused(run: Run) -> int:
+    """Return for how many of the jobs an effect may be missing: a person decides about them, or redrives them."""
+    ended = sum(record.status in (Status.UNCERTAIN, Status.REJECTED) for record in run.records)
+    return max(ended, run.given_up) if run.troubled else 0
 
 
 def _too_many(run: Run, hints: Hints, name: str, expected: int) -> Finding:
@@ -182,14 +193,15 @@ def _of_a_consumer(run: Run, hints: Hints, done: list[Done]) -> Diagnosis:
 
 
 def _too_few(run: Run, hints: Hints, name: str, expected: int) -> Finding:
-    evidence = f"{name}: {run.kept(name)} times instead of {expected}"
+    evidence = f"{name}: {run.kept(name)} times instead of {expected}{_raised(run)}"
     if hints.forgotten:
         return Finding(Diagnosis.KEPT_IN_MEMORY, evidence)
     if run.jobs > 1 and run.repeated:
         return Finding(Diagnosis.KEY_SHARED, evidence)
     if hints.after_completion:
         return Finding(Diagnosis.LOST_AFTER_COMPLETION, evidence)
-    acknowledged = not run.left and not run.dead
+    # What lies in the dead-letter queue for a job that is excused is not the one whose effect is missing.
+    acknowledged = not run.left and len({letter.body for letter in run.dead}) <= _excused(run)
     return Finding(Diagnosis.NO_EFFECT if acknowledged else Diagnosis.TOO_FEW, evidence)
 
 
@@ -287,14 +299,17 @@ def _started_again(run: Run, hints: Hints) -> Iterator[Finding]:
     """Find a start after the job had ended, and its message was acknowledged."""
     if _is_by_key_alone(run, hints):
         return
-    ended = 0
-    by_worker: dict[str, int] = {}
-    for returned in run.seen.returns:
-        by_worker[returned.start.worker] = returned.at
-    for entry in run.timeline.entries:
-        if entry.kind is Kind.ANSWER and "acknowledges" in entry.what and entry.worker in by_worker and not ended:
-            ended = entry.number
-    again = [start for start in run.seen.starts if ended and start.at > ended]
+    returned = {(one.start.worker, one.at) for one in run.seen.returns}
+    ended = next(
+        (
+            entry.number
+            for entry in run.timeline.entries
+            if entry.kind is Kind.ACKNOWLEDGED
+            and any(worker == entry.worker and at < entry.number for worker, at in returned)
+        ),
+        len(run.timeline.entries),
+    )
+    again = [start for start in run.seen.starts if start.at > ended]
     if again and run.jobs == 1:
         diagnosis = Diagnosis.STARTED_AGAIN
         if hints.falsy:

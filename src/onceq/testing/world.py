@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,21 +9,22 @@ from onceq.application import App
 from onceq.client import make_client
 from onceq.codec import encode
 from onceq.errors import ConfigurationError
+from onceq.job_type import JobType
 from onceq.outbox import Delivery as OutboxStatus
 from onceq.record import Record, pk_of
-from onceq.testing.clock import START_MS, CountingTokens, LambdaContext, WorldClock
+from onceq.testing.clock import START_MS, CountingTokens, WorldClock
 from onceq.testing.contents import Contents, Place, entries_of, items_of, records_of
 from onceq.testing.errors import NeverSettled
 from onceq.testing.events import attribute_of
+from onceq.testing.invoking import Invoker
 from onceq.testing.mailbox import Delivered, Letter, Mailbox
-from onceq.testing.process import ANSWER, CURRENT, PATIENCE, Director, Point, Process, Worker, pass_all
-from onceq.testing.subject import AppSubject, Seen, Subject
+from onceq.testing.process import PATIENCE, Director, Process, Worker, pass_all
+from onceq.testing.subject import AppSubject, Seen, Subject, check_served
 from onceq.testing.timeline import WORLD, Kind, Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from onceq.job_type import JobType
     from onceq.outbox import OutboxEntry
     from onceq.settings import Settings
 
@@ -54,8 +53,19 @@ class Environment:
         app: App | None,
         machine: Callable[[float], object],
         variables: Mapping[str, str],
+        switches: Sequence[str] = (),
     ) -> None:
-        """Take what `environment` has opened; ``machine`` moves this machine's clock to a time, epoch seconds."""
+        """Take what `environment` has opened.
+
+        Args:
+            settings: The settings.
+            places: The queues.
+            app: The application.
+            machine: Moves this machine's clock to a time, epoch seconds.
+            variables: The environment variables.
+            switches: Parameters of the template on which queues depend that are not there.
+        """
+        self.switches = tuple(switches)
         self.settings = settings
         self.variables = dict(variables)
         self._app = app
@@ -74,6 +84,8 @@ class Environment:
         self.mailbox = Mailbox(self.clock, self._places)
         self.seen = Seen()
         self._workers = 0
+        self._warm: Process | None = None
+        self._invoker = Invoker(self.mailbox, self.timeline, self.seen)
         # One for the whole run, so that its tokens, which a FIFO queue knows messages by, come once.
         self._sender = self._process("sender", Timeline(self.clock))
 
@@ -164,11 +176,22 @@ class Environment:
     # ------------------------------------------------------------------------------------------------- deliveries
 
     def enqueue(self, job_type: JobType[..., Any] | str, payload: Any, **options: Any) -> Letter:
-        """Send one job as `onceq.App.enqueue` does, and return the message as it lies in its queue."""
+        """Send one job as `onceq.App.enqueue` does, and return the message as it lies in its queue.
+
+        Raises:
+            ConfigurationError: If the application does not have the job type, or the template not its queue.
+            OnceqError: As `onceq.App.enqueue`.
+        """
+        if isinstance(job_type, JobType):
+            self.check(job_type)
         self.mailbox.collect()
         self.app.enqueue(job_type, payload, **options)
         [letter] = self.mailbox.collect()
         return letter
+
+    def check(self, job_type: JobType[..., Any]) -> None:
+        """Raise: ConfigurationError, if a job type cannot be run here; it says what to do."""
+        check_served(job_type, self.app, self.settings, self.switches)
 
     def put(
         self,
@@ -191,19 +214,30 @@ class Environment:
         return self.mailbox.put(self.mailbox.place_of(queue), text, attributes=given, group=group)
 
     def deliver(
-        self, what: Letter | Iterable[Letter] | Mapping[str, Any], *, director: Director = pass_all
+        self,
+        what: Letter | Iterable[Letter] | Mapping[str, Any],
+        *,
+        director: Director = pass_all,
+        warm: bool = False,
     ) -> Delivered:
-        """Invoke the consumer once, in a process of its own, and delete what it acknowledges.
+        """Invoke the consumer once, and delete what it acknowledges.
 
         Args:
             what: A message of the mailbox, or several of one queue; or an event, for example from `sqs_event`.
             director: What goes wrong in the process; nothing, if not given.
+            warm: Whether to invoke the process of the last delivery again, with what it keeps in memory, if it lives;
+                otherwise, and without it, a fresh one.
 
         Returns:
             What it answered.
+
+        Raises:
+            ConfigurationError: If this cannot be delivered, or the director answers with something else than a `Move`.
         """
-        process = self.process()
-        play, delivered = self._play(process, what)
+        __tracebackhide__ = True
+        process = self._warm if warm and self._warm is not None and not self._warm.dead else self.process()
+        play, delivered = self._invoker.play(process, what, self.subject)
+        self._warm = process
         worker = Worker(process, play)
         worker.follow(director)
         delivered.error = worker.error  # the invocation failed: the messages are kept
@@ -214,17 +248,21 @@ class Environment:
     ) -> tuple[Worker, Delivered]:
         """Invoke the consumer in a worker that stands still at each point until it is told to go on."""
         process = self.process()
-        play, delivered = self._play(process, what)
+        play, delivered = self._invoker.play(process, what, self.subject)
         return Worker(process, play, patience=patience), delivered
 
-    def redeliver(self, letter: Letter, *, director: Director = pass_all) -> Delivered:
+    def redeliver(self, letter: Letter, *, director: Director = pass_all, warm: bool = False) -> Delivered:
         """Deliver a message again, whether it is visible or not: as SQS may at any time.
 
-        One that was acknowledged comes once more, too: at-least-once delivery means that as well.
+        One that was acknowledged comes once more, too: at-least-once delivery means that as well. The options are those
+        of `deliver`.
         """
-        if letter not in self.mailbox.letters:
+        __tracebackhide__ = True
+        if letter in self.mailbox.letters:
+            self.mailbox.come_early(letter)
+        else:
             self.mailbox.letters.append(letter)
-        return self.deliver(letter, director=director)
+        return self.deliver(letter, director=director, warm=warm)
 
     def drain(
         self,
@@ -232,6 +270,7 @@ class Environment:
         only: Callable[[Letter], bool] = lambda _letter: True,
         wait: bool = True,
         director: Director = pass_all,
+        warm: bool = False,
     ) -> int:
         """Deliver what lies in the queues until nothing is left, and let the relay send what waits in the outbox.
 
@@ -239,6 +278,7 @@ class Environment:
             only: Which messages to deliver; others are left.
             wait: Whether to move the clock on, to when the next message becomes visible or is due in the outbox.
             director: What goes wrong in the processes, the relay's too; nothing, if not given.
+            warm: Whether one process takes all deliveries, from the last one's on, for as long as it lives.
 
         Returns:
             How many invocations there were.
@@ -246,12 +286,14 @@ class Environment:
         Raises:
             NeverSettled: If messages come back again and again.
         """
+        __tracebackhide__ = True
         invocations = 0
         for _ in range(MOST_ROUNDS):
             mine = [one for one in self.mailbox.lying_in(self.mailbox.places) if one.place.is_consumed and only(one)]
             due = [letter for letter in self.mailbox.due() if letter in mine]
             if due:
-                self.deliver([one for one in due if one.place == due[0].place][:BATCH], director=director)
+                batch = [one for one in due if one.place == due[0].place][:BATCH]
+                self.deliver(batch, director=director, warm=warm)
                 invocations += 1
                 continue
             soonest, relay_at = self.mailbox.next_at(mine), self._relay_at()
@@ -267,6 +309,7 @@ class Environment:
 
     def relay(self, *, director: Director = pass_all) -> None:
         """Run the relay once, in a process of its own: it sends what is due in the outbox and was not sent."""
+        __tracebackhide__ = True
         process = self.process()
         run = self.subject.relay(process, self.seen)
         if run is not None:
@@ -284,39 +327,6 @@ class Environment:
     def _relay_at(self) -> int | None:
         """Return when the relay finds something to send, epoch ms; ``None`` if nothing waits in the outbox."""
         return min((entry.next_at for entry in self.pending() if entry.next_at is not None), default=None)
-
-    def _play(
-        self, process: Process, what: Letter | Iterable[Letter] | Mapping[str, Any]
-    ) -> tuple[Callable[[], Any], Delivered]:
-        letters: list[Letter] = []
-        if isinstance(what, Mapping):
-            event = dict(what)
-        else:
-            letters = [what] if isinstance(what, Letter) else [*what]
-            event = self.mailbox.receive(letters)
-        records = event.get("Records") or []
-        delivered = Delivered(process.name, [str(record.get("messageId")) for record in records])
-        handler = self.subject.handler(process, self.seen)
-        told = ", ".join(_named(letter) for letter in letters) or f"{len(records)} records"
-        seconds = self.mailbox.timeout_of(records[0].get("eventSourceARN", "") if records else "")
-
-        def play() -> Any:
-            token = CURRENT.set(process)
-            try:
-                self.timeline.add(process.name, Kind.DELIVERY, f"receives {told}")
-                answer = handler(event, LambdaContext(self.clock, seconds, process.name))
-                process.reach(Point(ANSWER))
-            finally:
-                CURRENT.reset(token)
-            delivered.answer = answer
-            delivered.acknowledged = self.mailbox.settle(event, answer)
-            kept = [letter for letter in letters if letter not in delivered.acknowledged]
-            words = [f"acknowledges {_names(delivered.acknowledged)}"] if delivered.acknowledged else []
-            words += [f"keeps {_names(kept)}"] if kept else []
-            self.timeline.add(process.name, Kind.ANSWER, ", ".join(words) or json.dumps(answer))
-            return answer
-
-        return play, delivered
 
     # ------------------------------------------------------------------------------------------- what there is now
 
@@ -355,12 +365,3 @@ class Environment:
             f"  {one.pk}  {one.status}  attempt {one.attempts}  {one.error or ''}".rstrip() for one in self.records()
         ]
         return "\n".join(["records:", *(records or ["  none"]), "", "timeline:", self.timeline.text()])
-
-
-def _named(letter: Letter) -> str:
-    times = "" if letter.receives == 1 else f", receive {letter.receives}"
-    return f"{letter.name}{times}"
-
-
-def _names(letters: Iterable[Letter]) -> str:
-    return ", ".join(letter.name for letter in letters)

@@ -1,0 +1,116 @@
+"""How a consumer is invoked: with an event, by a process that may be warm; and how its answer is taken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from onceq.settings import require
+from onceq.testing.clock import LambdaContext
+from onceq.testing.mailbox import Delivered, Letter
+from onceq.testing.process import ANSWER, CURRENT, Point
+from onceq.testing.timeline import RECEIVES, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from onceq.testing.mailbox import Mailbox
+    from onceq.testing.process import Process
+    from onceq.testing.subject import Handler, Seen, Subject
+    from onceq.testing.timeline import Timeline
+
+
+class Invoker:
+    """Invokes the handlers of a run's processes.
+
+    Args:
+        mailbox: The queues.
+        timeline: What happened so far.
+        seen: What was seen of the jobs.
+    """
+
+    def __init__(self, mailbox: Mailbox, timeline: Timeline, seen: Seen) -> None:
+        """Begin without processes."""
+        self._mailbox = mailbox
+        self._timeline = timeline
+        self._seen = seen
+        self._handlers: dict[Process, Handler] = {}
+
+    def play(
+        self, process: Process, what: Letter | Iterable[Letter] | Mapping[str, Any], subject: Subject
+    ) -> tuple[Callable[[], Any], Delivered]:
+        """Receive messages, or take an event, and return what invokes a process with it, and what it will come to.
+
+        Args:
+            process: The process; one that was invoked before has its handler still, and what that remembers.
+            what: A message, several of one queue, or an event.
+            subject: What is delivered to.
+
+        Raises:
+            ConfigurationError: If this cannot be delivered.
+        """
+        event, letters = self._received(what)
+        records = event["Records"]
+        delivered = Delivered(process.name, [str(record.get("messageId")) for record in records])
+        if process not in self._handlers:
+            self._handlers[process] = subject.handler(process, self._seen)
+        handler, faults = self._handlers[process], process.faults
+        numbers = [letter.receives for letter in letters]
+        told = ", ".join(_named(letter) for letter in letters) or f"{len(records)} records"
+        context = self._context(process, records[0].get("eventSourceARN", ""))
+
+        def play() -> Any:
+            token = CURRENT.set(process)
+            try:
+                self._timeline.add(process.name, Kind.DELIVERY, f"{RECEIVES}{told}")
+                answer = handler(event, context())
+                process.reach(Point(ANSWER))
+            except Exception as error:
+                self._timeline.add(process.name, Kind.RAISE, f"{type(error).__name__}: {error}")
+                raise
+            finally:
+                CURRENT.reset(token)
+                if process.faults > faults:
+                    for letter, number in zip(letters, numbers, strict=True):
+                        letter.troubled.add(number)
+            delivered.answer = answer
+            delivered.acknowledged = self._mailbox.settle(event, answer)
+            self._tell(delivered, letters)
+            return answer
+
+        return play, delivered
+
+    def _received(self, what: Letter | Iterable[Letter] | Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[Letter]]:
+        if isinstance(what, Mapping):
+            records = what.get("Records")
+            is_event = isinstance(records, list) and records and all(isinstance(one, Mapping) for one in records)
+            require(bool(is_event), "an event has a list of Records, at least one: make it with sqs_event(…)")
+            return dict(what), []
+        letters = [what] if isinstance(what, Letter) else [*what]
+        return self._mailbox.receive(letters), letters
+
+    def _context(self, process: Process, queue: str) -> Callable[[], LambdaContext]:
+        seconds = self._mailbox.timeout_of(queue)
+        process.invocations += 1
+        request_id = process.name if process.invocations == 1 else f"{process.name}-{process.invocations}"
+        return lambda: LambdaContext(self._mailbox.clock, seconds, request_id)
+
+    def _tell(self, delivered: Delivered, letters: Sequence[Letter]) -> None:
+        kept = [letter for letter in letters if letter not in delivered.acknowledged]
+        if delivered.acknowledged:
+            told = f"acknowledges {_names(delivered.acknowledged)}"
+            self._timeline.add(delivered.worker, Kind.ACKNOWLEDGED, told)
+        if kept:
+            self._timeline.add(delivered.worker, Kind.KEPT, f"keeps {_names(kept)}")
+        if not kept and not delivered.acknowledged:
+            self._timeline.add(delivered.worker, Kind.ANSWER, json.dumps(delivered.answer, default=repr))
+
+
+def _named(letter: Letter) -> str:
+    times = "" if letter.receives == 1 else f", receive {letter.receives}"
+    return f"{letter.name}{times}"
+
+
+def _names(letters: Iterable[Letter]) -> str:
+    return ", ".join(letter.name for letter in letters)

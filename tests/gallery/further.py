@@ -1,0 +1,135 @@
+"""Wrong consumers whose mistake shows in a warm process, at a producer's second send, or after one fault."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from gallery.batches import InProgress, claimed, each_body, each_record, ended, item_of, number, text
+
+if TYPE_CHECKING:
+    from onceq.testing.subject import Handler, Parts
+
+# What a warm container remembers.
+REMEMBERED: set[str] = set()
+
+
+def remembers_in_its_module(parts: Parts) -> Handler:
+    """Remember in the module what is done: another container does it again."""
+
+    def handle(body: dict[str, Any]) -> None:
+        if body["order_id"] in REMEMBERED:
+            return
+        parts.work(body)
+        REMEMBERED.add(body["order_id"])
+
+    return each_body(handle)
+
+
+def remembers_in_its_handler(parts: Parts) -> Handler:
+    """Remember in the handler's closure what is done: another container does it again."""
+    done: set[str] = set()
+
+    def handle(body: dict[str, Any]) -> None:
+        if body["order_id"] in done:
+            return
+        parts.work(body)
+        done.add(body["order_id"])
+
+    return each_body(handle)
+
+
+def remembers_what_it_began(parts: Parts) -> Handler:
+    """Remember in the closure what was begun, to save a request: the retry in a warm container does nothing."""
+    begun: set[str] = set()
+
+    def handle(body: dict[str, Any]) -> None:
+        key = body["order_id"]
+        if key in begun:
+            return
+        begun.add(key)
+        if claimed(parts, key):
+            ended(parts, key, "completed", parts.work(body, idempotency_key=key))
+
+    return each_body(handle)
+
+
+def keeps_the_first_order(parts: Parts) -> Handler:
+    """Make the key once, at the first invocation: a warm container gives every later customer the first one's."""
+    made: dict[str, str] = {}
+
+    def handler(event: dict[str, Any], context: Any) -> Any:
+        first = json.loads(event["Records"][0]["body"])["order_id"]
+        prefix = made.setdefault("prefix", first)
+
+        def handle(record: dict[str, Any]) -> None:
+            body, position = json.loads(record["body"]), event["Records"].index(record)
+            if claimed(parts, body["order_id"]):
+                result = parts.work(body, idempotency_key=f"{prefix}-{position}")
+                ended(parts, body["order_id"], "completed", result)
+
+        return each_record(handle)(event, context)
+
+    return handler
+
+
+def keeps_its_failures(parts: Parts) -> Handler:
+    """Make the list of failures outside of the handler: after one failure every answer names messages of before."""
+    failures: list[dict[str, str]] = []
+
+    def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
+        for record in event["Records"]:
+            body = json.loads(record["body"])
+            try:
+                if claimed(parts, body["order_id"]):
+                    result = parts.work(body, idempotency_key=body["order_id"])
+                    ended(parts, body["order_id"], "completed", result)
+            except Exception:  # noqa: BLE001 - the message is kept, whatever it was
+                failures.append({"itemIdentifier": record["messageId"]})
+        return {"batchItemFailures": failures}
+
+    return handler
+
+
+def key_from_the_whole_body(parts: Parts) -> Handler:
+    """Name the job by a hash of its body, in which the producer's time stands: a second send is another job."""
+
+    def handle(record: dict[str, Any]) -> None:
+        key = hashlib.sha256(record["body"].encode()).hexdigest()
+        if claimed(parts, key):
+            ended(parts, key, "completed", parts.work(json.loads(record["body"]), idempotency_key=key))
+
+    return each_record(handle)
+
+
+def key_from_when_it_was_sent(parts: Parts) -> Handler:
+    """Name the job by order and SQS's time of sending: a second send is another job."""
+
+    def handle(record: dict[str, Any]) -> None:
+        body = json.loads(record["body"])
+        key = f"{body['order_id']}-{record['attributes']['SentTimestamp']}"
+        if claimed(parts, key):
+            ended(parts, key, "completed", parts.work(body, idempotency_key=key))
+
+    return each_record(handle)
+
+
+def keeps_what_failed_once(parts: Parts) -> Handler:
+    """Mark a failure for good, and keep such a message though its retry has charged: it ends among the dead letters."""
+
+    def handle(body: dict[str, Any]) -> None:
+        key = body["order_id"]
+        has_failed = item_of(parts, f"failed#{key}") is not None
+        if claimed(parts, key):
+            try:
+                result = parts.work(body, idempotency_key=key)
+            except Exception:
+                mark = {"pk": text(f"failed#{key}"), "at": number(parts.clock.now_ms())}
+                parts.dynamodb.put_item(TableName=parts.table, Item=mark)
+                raise
+            ended(parts, key, "completed", result)
+        if has_failed:
+            raise InProgress
+
+    return each_body(handle)
