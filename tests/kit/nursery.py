@@ -63,14 +63,22 @@ def run(
 
 
 def _ended(nursery: subprocess.Popen[bytes], birth: Birth, seconds: float) -> int:
+    try:
+        return _code(nursery, birth, seconds)
+    except BaseException:
+        # A test's own time limit comes as a signal, too: what it waited for must not answer the next one.
+        _nursery.cache_clear()
+        nursery.communicate()
+        raise
+
+
+def _code(nursery: subprocess.Popen[bytes], birth: Birth, seconds: float) -> int:
     assert nursery.stdin is not None
     assert nursery.stdout is not None
     nursery.stdin.write(json.dumps(asdict(birth)).encode() + b"\n")
     nursery.stdin.flush()
     _, pid = json.loads(nursery.stdout.readline())
     if not select.select([nursery.stdout], [], [], seconds)[0]:
-        os.kill(pid, signal.SIGKILL)
-        json.loads(nursery.stdout.readline())
         raise subprocess.TimeoutExpired(list(birth.words), seconds)
     _, ended, code = json.loads(nursery.stdout.readline())
     assert ended == pid
@@ -119,26 +127,30 @@ def main() -> None:
 
 def _wait() -> dict[str, Any] | None:
     """Fork until stdin ends; return what to run in what was forked, and nothing in the nursery itself."""
-    waiting = b""
+    waiting, living = b"", set[int]()
     while True:
         ready = select.select([0], [], [], LOOK_SECONDS)[0]
-        _reap()
+        _reap(living)
         if not ready:
             continue
         data = os.read(0, 65_536)
         if not data:
+            for pid in living:
+                os.kill(pid, signal.SIGKILL)
             return None
         *lines, waiting = (waiting + data).split(b"\n")
         for line in lines:
             pid = os.fork()
             if pid == 0:
                 return json.loads(line)  # type: ignore[no-any-return]  # as it was written
+            living.add(pid)
             _say(["started", pid])
 
 
-def _reap() -> None:
+def _reap(living: set[int]) -> None:
     try:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            living.discard(ended[0])
             _say(["ended", ended[0], os.waitstatus_to_exitcode(ended[1])])
     except ChildProcessError:
         pass  # there is none
