@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +33,13 @@ def command_of(*arguments: str) -> dict[str, Any]:
     return {"args": [sys.executable, "-m", "soak.run", *SMALL, *arguments], "env": environment}
 
 
-def test_a_small_soak_keeps_every_promise_and_says_what_it_compared() -> None:
+def test_a_small_soak_keeps_every_promise_and_says_what_it_compared(tmp_path: Path) -> None:
     """G1 to G11: killed, stopped and cut off, the processes leave every record, queue and book as promised."""
+    old = tmp_path / "moto" / "log.jsonl"
+    old.parent.mkdir()
+    old.write_text('{"at": 1, "pid": 1, "name": "attempt.began", "job": "charge#k-1", "token": 1}\n')  # another run's
     done = subprocess.run(
-        **command_of("--duration", "4", "--messages", "24", "--json"),
+        **command_of("--duration", "2", "--messages", "24", "--json", "--folder", str(tmp_path)),
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -47,43 +52,47 @@ def test_a_small_soak_keeps_every_promise_and_says_what_it_compared() -> None:
     figures = report["figures"]
     assert figures["messages"] == 24
     assert figures["attempts"] >= figures["jobs"] >= 20
-    assert figures["killed from outside"] == figures["processes stopped"] == 1
+    assert figures["killed from outside"] >= 1
+    assert figures["processes stopped"] >= 1
+    assert figures["outages"] == 1
     assert figures["processes killed"] >= 1
     counts = {one["promise"]: one["counts"] for one in report["promises"]}
-    assert set(counts) == {f"G{number}" for number in range(1, 12)}
+    assert set(counts) == {*(f"G{number}" for number in range(1, 12)), "FIFO"}
     assert sum(counts["G4"][where] for where in ("completed", "dead letters", "in the queue")) == 24
     assert counts["G4"]["in the queue"] == 1  # nobody serves its job type
     assert counts["G8"]["applied"] == counts["G8"]["messages"] >= 2
     assert counts["G10"]["not stored"] + counts["G10"]["false ones"] >= 1
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[psutil.Process]]]:
-    """A soak with every process of its own under way, and one of them stopped."""
-    command = command_of("--duration", "100", "--folder", str(tmp_path))
+@contextmanager
+def running(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[psutil.Process]]]:
+    """Run a soak with every process of its own under way, and one of them stopped."""
+    command = command_of("--duration", "100", "--folder", str(folder), "--workers", "2")
     with subprocess.Popen(**command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             pids: list[int] = []
             until = time.monotonic() + SECONDS / 2
-            while len(pids) < 4 and time.monotonic() < until:
+            while len(pids) < 3 and time.monotonic() < until:
                 time.sleep(0.05)
-                log = read_log(tmp_path / "moto" / "log.jsonl")
+                log = read_log(folder / "moto" / "log.jsonl")
                 pids = [line["pid"] for line in log if line["name"] == "process.started"]
             children = psutil.Process(process.pid).children(recursive=True)
-            assert len(children) >= 7  # moto, the provider, what forks, and the four
+            assert len(children) >= 6  # moto, the provider, what forks, and the three
             os.kill(pids[0], signal.SIGSTOP)
             yield process, children
         finally:
             process.kill()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
-def test_a_signal_leaves_nothing_running(
-    running: tuple[subprocess.Popen[bytes], list[psutil.Process]], number: signal.Signals, code: int
-) -> None:
-    """However it ends, its processes end, also one that is stopped."""
-    process, children = running
-    process.send_signal(number)
+def test_a_signal_leaves_nothing_running(tmp_path: Path) -> None:
+    """However it ends, its processes end, also one that is stopped; who is impatient changes nothing."""
+    ends = {"asked": ((signal.SIGTERM, signal.SIGINT), 130), "killed": ((signal.SIGKILL,), -signal.SIGKILL)}
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        # Both start at once: most of the time they wait for each other's processes.
+        opened = pool.map(lambda name: stack.enter_context(running(tmp_path / name)), ends)
+        for (numbers, code), (process, children) in zip(ends.values(), opened, strict=True):
+            for number in numbers:
+                process.send_signal(number)
 
-    assert process.wait(SECONDS / 4) == code
-    assert psutil.wait_procs(children, timeout=SECONDS / 8)[1] == []
+            assert process.wait(SECONDS / 4) == code
+            assert psutil.wait_procs(children, timeout=SECONDS / 8)[1] == []

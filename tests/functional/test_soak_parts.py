@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
 import threading
 import time
 import urllib.parse
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,9 @@ import pytest
 
 from kit.fault_proxy import Request
 from kit.soak_log import now_ms
-from kit.soak_proxy import SoakProxy, soak_proxy, write_of
+from kit.soak_proxy import SoakProxy, sender_name, soak_proxy, write_of
 from kit.world import TABLE
+from soak.chaos import Chaos
 from soak.person import SURE_MS, Person
 
 if TYPE_CHECKING:
@@ -81,10 +83,11 @@ def connected(proxy: SoakProxy) -> Iterator[http.client.HTTPConnection]:
         connection.close()
 
 
-def post(proxy: SoakProxy, body: dict[str, Any], operation: str = "PutItem") -> int:
+def post(proxy: SoakProxy, body: dict[str, Any], operation: str = "PutItem", *, sender: str = "") -> int:
     """Send a request on a connection of its own."""
+    headers = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "User-Agent": f"Botocore/1 app/{sender}"}
     with connected(proxy) as connection:
-        connection.request("POST", "/", json.dumps(body), {"X-Amz-Target": f"DynamoDB_20120810.{operation}"})
+        connection.request("POST", "/", json.dumps(body), headers)
         return connection.getresponse().status
 
 
@@ -111,6 +114,10 @@ def test_the_journal_reads_each_kind_of_write_to_a_job_and_nothing_else() -> Non
     assert (complete["after"], complete["version"], complete["claimant"]) == (["c", 1], 2, "c")
     assert (complete["status"], complete["result"], complete["token"]) == ("completed", "7", None)
     assert commit == complete | {"write": "commit", "token": "t"}
+    bare = {**COMPLETE, "ExpressionAttributeValues": {":new_version": {"N": "2"}}}
+    unconditional = write_of(Request("complete", "UpdateItem", bare), TABLE)
+    assert unconditional is not None
+    assert (unconditional["after"], unconditional["version"]) == (["", 0], 2)
     lock: dict[str, Any] = {**CLAIM, "Item": {**CLAIM["Item"], "pk": {"S": "~lock#x"}}}  # type: ignore[dict-item]
     others: list[tuple[dict[str, Any], str]]
     others = [({**CLAIM, "TableName": "Mine"}, "PutItem"), (lock, "PutItem"), ({"TableName": TABLE}, "GetItem")]
@@ -181,6 +188,78 @@ def test_a_request_whose_sender_is_killed_meanwhile_never_arrives(
     assert len(proxy.journal) == 3
 
 
+class Hands:
+    """Who kills and stops, and writes it down."""
+
+    def __init__(self, came: list[tuple[float, str]]) -> None:
+        """Watch what has come to the server."""
+        self._came = came
+        self.done: list[tuple[str, int, int]] = []
+
+    def kill_sender(self, pid: int) -> None:
+        """Write it down, with how many requests had landed."""
+        self.done.append(("kill", pid, len(self._came)))
+
+    def stop_sender(self, pid: int) -> bool:
+        """Write it down; one of these processes is stopped already."""
+        self.done.append(("stop", pid, len(self._came)))
+        return pid != 99
+
+    def continue_sender(self, pid: int) -> None:
+        """Write it down."""
+        self.done.append(("continue", pid, len(self._came)))
+
+
+@pytest.mark.parametrize(
+    ("fault", "done", "answered", "noted"),
+    [
+        ("killed_before", [("kill", 7, 0)], False, None),
+        ("killed_after", [("kill", 7, 1)], False, 200),
+        ("stopped_before", [("stop", 7, 0), ("continue", 7, 1)], True, 200),
+        ("stopped_after", [("stop", 7, 0), ("continue", 7, 1)], True, 200),
+    ],
+)
+def test_a_process_is_met_at_its_request(
+    upstream: tuple[str, list[tuple[float, str]]],
+    fault: str,
+    done: list[tuple[str, int, int]],
+    answered: bool,  # noqa: FBT001 - of the table
+    noted: int | None,
+) -> None:
+    """G1, G2, G6: killed before a write or behind it; stopped, so that it lands late, or is heard of late."""
+    url, came = upstream
+    hands, held = Hands(came), []
+    proxy = SoakProxy(url, claims=TABLE, choose=lambda *_: fault, senders=hands)
+    proxy.hold_seconds = 0.2
+    with soak_proxy(proxy):
+        begun = time.monotonic()
+        outcome: int | None = None
+        with suppress(OSError):
+            outcome = post(proxy, CLAIM, sender=sender_name(7))
+            held.append(time.monotonic() - begun)
+        until(lambda: len(proxy.journal) == 1 and not proxy.held)
+
+    assert hands.done == done
+    assert (outcome == 200) is answered
+    assert all(seconds >= 0.2 for seconds in held)
+    assert proxy.journal[0]["http"] == noted
+    late = [at - begun for at, _ in came]
+    assert [seconds >= 0.2 for seconds in late] == ([] if noted is None else [fault == "stopped_before"])
+
+
+@pytest.mark.parametrize(("fault", "sender"), [("stopped_before", sender_name(99)), ("stopped_before", "a user's")])
+def test_who_cannot_be_stopped_is_answered_at_once(
+    upstream: tuple[str, list[tuple[float, str]]], fault: str, sender: str
+) -> None:
+    """G4: it is stopped already, or none of the soak's processes: nobody continues it for this."""
+    url, came = upstream
+    hands = Hands(came)
+    proxy = SoakProxy(url, claims=TABLE, choose=lambda *_: fault, senders=hands)
+    with soak_proxy(proxy):
+        assert post(proxy, CLAIM, sender=sender) == 200
+    assert "continue" not in {what for what, _, _ in hands.done}
+
+
 def person_with(
     folder: Path, *lines: tuple[int, str, int, int], stopped: bool = False, pid: int = 11, claims: int = 1
 ) -> Person:
@@ -219,3 +298,55 @@ def test_a_person_decides_only_about_what_is_surely_over(tmp_path: Path) -> None
     continued = person_with(tmp_path, began, ended, claims=2)
     continued.last_continued = now_ms()
     assert continued._surely_over() == set()
+
+
+def test_a_copy_that_comes_after_the_decision_is_redriven_all_the_same(tmp_path: Path) -> None:
+    """G4, G9: the record is written before the copy is sent, so a person who is quick finds none yet."""
+    person = person_with(tmp_path)
+    letters: list[dict[str, Any]] = []
+    moved: list[str] = []
+    person._sqs = SimpleNamespace(
+        receive_message=lambda **_: {"Messages": letters},
+        change_message_visibility=lambda **_: None,
+        send_message=lambda **sent: moved.append(sent["MessageBody"]),
+        delete_message=lambda **_: letters.clear(),
+    )
+    journal = person.stand.proxy.journal
+    journal[:] = [{"job": "book#k-1", "http": 200, "status": "failed"}]
+    assert person.bring_back() == 0  # nobody decided anything
+
+    person.retried.add("book#k-1")
+    assert person.bring_back() == 0
+    note = json.dumps({"job_type": "book", "key": "k-1"})
+    attributes = {"onceq": {"DataType": "String", "StringValue": note}}
+    letters.append({"MessageId": "m", "ReceiptHandle": "r", "Body": "the copy", "MessageAttributes": attributes})
+    assert person.bring_back() == 1
+    assert moved == ["the copy"]
+    journal.append({"job": "book#k-1", "http": 200, "status": "completed"})
+    assert person.bring_back() == 0
+
+
+def test_whoever_sent_a_request_is_killed_stopped_and_continued() -> None:
+    """G1, G6: one of the processes that run now, and nobody else; each is counted."""
+    sent: list[tuple[int, signal.Signals]] = []
+    process = SimpleNamespace(pid=7, name="worker 1", is_stopped=False)
+
+    def send(who: int, number: signal.Signals) -> int:
+        sent.append((who, number))
+        process.is_stopped = number is signal.SIGSTOP
+        return 7
+
+    stand = SimpleNamespace(processes=[process], who={7: 0}.get, send=send, proxy=SimpleNamespace(senders=None))
+    chaos = Chaos(stand, SimpleNamespace(last_continued=0), [])  # type: ignore[arg-type]  # as much as is asked for
+
+    assert chaos.stop_sender(7)
+    assert not chaos.stop_sender(7)  # it is stopped already
+    chaos.continue_sender(7)
+    chaos.kill_sender(7)
+    assert not chaos.stop_sender(8)
+    chaos.kill_sender(8)
+    chaos.continue_sender(8)
+
+    assert sent == [(0, signal.SIGSTOP), (0, signal.SIGCONT), (0, signal.SIGKILL)]
+    assert chaos.done == {"stop": 1, "stop at a request": 1, "kill": 1, "kill at a request": 1}
+    assert [zombie["to"] >= zombie["from"] > 0 for zombie in chaos.zombies] == [True]

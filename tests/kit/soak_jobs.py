@@ -73,12 +73,15 @@ def step(ctx: Context, name: str, payload: Payload) -> dict[str, Any]:
     return ctx.step(name, _told, ctx, name, partial(effect, ctx, name, payload))
 
 
-def once(ctx: Context, name: str) -> dict[str, Any]:
-    """Call the system that knows no keys."""
+def once(ctx: Context, name: str, payload: Payload) -> dict[str, Any]:
+    """Call the system that knows no keys; the first attempt may die behind it."""
     try:
-        return call(os.environ[PROVIDER], "/legacy", {"job": f"{ctx.job_type}#{ctx.key}", "effect": name})[1]
+        done = call(os.environ[PROVIDER], "/legacy", {"job": f"{ctx.job_type}#{ctx.key}", "effect": name})[1]
     except OSError as error:
         raise ProviderFailed(str(error)) from error
+    if payload.get("dies") and ctx.attempt == 1:
+        die()
+    return done
 
 
 def _told(ctx: Context, name: str, have: Any) -> Any:
@@ -127,7 +130,7 @@ def book(payload: Payload, ctx: Context) -> dict[str, Any]:
     """Book where no keys are known: at most once."""
     if payload.get("retries") and ctx.attempt == 1:
         raise Retry(0.1, reason="nothing was called yet")
-    done = once(ctx, "book")
+    done = once(ctx, "book", payload)
     _take_time(payload)
     return done
 
@@ -136,7 +139,7 @@ def book(payload: Payload, ctx: Context) -> dict[str, Any]:
 def visit(payload: Payload, ctx: Context) -> list[int]:
     """Call in an at-most-once step between two others."""
     before = step(ctx, "before", payload)["effect"]
-    called = partial(_told, ctx, "visit", partial(once, ctx, "visit"))
+    called = partial(_told, ctx, "visit", partial(once, ctx, "visit", payload))
     ctx.step("visit", called, semantics=Semantics.AT_MOST_ONCE)
     _take_time(payload)
     return [before, step(ctx, "after", payload)["effect"]]
@@ -163,12 +166,15 @@ def reserve(payload: Payload, ctx: Context) -> int:
 
 @common("entry", queue="ordered")
 def entry(payload: Payload, ctx: Context) -> int:
-    """Post an amount to an account, in the order of its group; what is not there is not taken."""
+    """Post an amount to an account, in the order of its group; what is not there is not taken. It may fail first."""
     amount = {":amount": {"N": str(payload["amount"])}, ":needed": {"N": str(-payload["amount"])}}
     update = {"TableName": ACCOUNTS, "Key": {"pk": {"S": payload["account"]}}, "ExpressionAttributeValues": amount}
     update |= {"UpdateExpression": "SET cents = cents + :amount", "ConditionExpression": "cents >= :needed"}
     ctx.transaction.write({"Update": update}, on_conflict="reject")
     _take_time(payload)
+    if ctx.attempt <= payload["fails"]:
+        message = "as planned"
+        raise RuntimeError(message)
     return int(payload["amount"])
 
 

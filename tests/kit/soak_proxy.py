@@ -1,18 +1,21 @@
 """The proxy of a soak: spoils requests as a plan says, and keeps a journal of every write to the claims table.
 
 All processes of a soak reach the server through it, so the journal is the history of every record as an outsider saw
-it: what landed, what was refused, when it arrived, and whether its writer heard of it.
+it: what landed, what was refused, when it arrived, and whether its writer heard of it. It knows which process sent a
+request, so it can kill or stop one at this very request: between two writes lie milliseconds, and a signal that comes
+at some time or other hardly ever meets them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kit import wire_faults
 from kit.fault_proxy import Exchange, Fault, FaultProxy, Request, Seen, _Server
@@ -22,6 +25,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LATENCY_SECONDS = 0.4
+# A process of a soak gives its id as the name of the application, which botocore puts into the User-Agent.
+SENDER_VARIABLE = "AWS_SDK_UA_APP_ID"
+_SENDER = re.compile(r"app/pid-(\d+)")
+
+
+class Senders(Protocol):
+    """Who can be met at a request."""
+
+    def kill_sender(self, pid: int) -> None:
+        """Kill a process."""
+
+    def stop_sender(self, pid: int) -> bool:
+        """Stop a process; return whether it is stopped by this."""
+
+    def continue_sender(self, pid: int) -> None:
+        """Continue a process."""
+
+
+def sender_name(pid: int) -> str:
+    """Return how a process names itself in its requests."""
+    return f"pid-{pid}"
 
 
 def _with_latency(exchange: Exchange) -> None:
@@ -41,7 +65,43 @@ def landing_late(seconds: float) -> Fault:
     return Fault("lands_late", meet)
 
 
+def _killed(*, landed: bool) -> Callable[[Exchange], None]:
+    def meet(exchange: Exchange) -> None:
+        assert isinstance(exchange, SoakExchange)
+        if landed:
+            exchange.forward()
+        senders, pid = exchange.proxy.senders, exchange.sender
+        if senders is not None and pid is not None:
+            senders.kill_sender(pid)
+        exchange.abort()
+
+    return meet
+
+
+def _stopped(*, landed: bool) -> Callable[[Exchange], None]:
+    def meet(exchange: Exchange) -> None:
+        assert isinstance(exchange, SoakExchange)
+        senders, pid = exchange.proxy.senders, exchange.sender
+        # Stopped first: what comes behind this request must not be sent before.
+        is_stopped = senders is not None and pid is not None and senders.stop_sender(pid)
+        try:
+            response = exchange.forward() if landed else None
+            if is_stopped:
+                exchange.hold()
+            # The answer lies there when it goes on: else its own time-out, which went on meanwhile, comes first.
+            exchange.reply(response or exchange.forward())
+        finally:
+            if is_stopped and senders is not None and pid is not None:
+                senders.continue_sender(pid)
+
+    return meet
+
+
 LATENCY = Fault("latency", _with_latency)
+KILLED_BEFORE = Fault("killed_before", _killed(landed=False))
+KILLED_AFTER = Fault("killed_after", _killed(landed=True))
+STOPPED_BEFORE = Fault("stopped_before", _stopped(landed=False))
+STOPPED_AFTER = Fault("stopped_after", _stopped(landed=True))
 THROTTLED = wire_faults.refused("ThrottlingException")
 PROVISIONED = wire_faults.refused("ProvisionedThroughputExceededException")
 REQUEST_THROTTLED = wire_faults.refused("RequestThrottled")
@@ -49,6 +109,10 @@ FAULTS: dict[str, Fault] = {
     str(fault): fault
     for fault in (
         LATENCY,
+        KILLED_BEFORE,
+        KILLED_AFTER,
+        STOPPED_BEFORE,
+        STOPPED_AFTER,
         THROTTLED,
         PROVISIONED,
         REQUEST_THROTTLED,
@@ -71,8 +135,14 @@ FAULTS: dict[str, Fault] = {
 }
 # A write that landed under one of these was not heard of by its writer.
 UNHEARD = frozenset(
-    {"slow", "slow_body", "reset_after", "truncated_body", "garbled_body", "wrong_crc", "500_after", "lands_late"}
-)
+    {
+        "slow", "slow_body", "reset_after", "truncated_body", "garbled_body", "wrong_crc", "500_after", "lands_late",
+        "killed_after",
+    }
+)  # fmt: skip
+
+
+_HELD = frozenset({"lands_late", "stopped_before", "stopped_after"})
 
 
 @dataclass
@@ -83,11 +153,17 @@ class SoakProxy(FaultProxy):
         claims: Name of the claims table.
         choose: Says which fault the request of that name meets that is the n-th of its name; ``None`` for none.
         late_seconds: How much later a request lands that is thought to be lost.
+        hold_seconds: For how long a process is stopped at a request.
+        senders: Who kills and stops; without one a request is reset, or answered.
+        held: Requests that are to land later than they came.
     """
 
     claims: str = ""
     choose: Callable[[str, int], str | None] = lambda _name, _number: None
     late_seconds: float = 3.0
+    hold_seconds: float = 6.0
+    senders: Senders | None = None
+    held: int = 0
     journal: list[dict[str, Any]] = field(default_factory=list)
     met_faults: Counter[str] = field(default_factory=Counter)
     requests: int = 0
@@ -105,15 +181,17 @@ class SoakProxy(FaultProxy):
                 name = str(wire_faults.RESET_BEFORE)
             if name is not None:
                 self.met_faults[name] += 1
+            self.held += name in _HELD
             fault = landing_late(self.late_seconds) if name == "lands_late" else FAULTS[name] if name else None
             return Seen(request, name), fault
 
     def note(self, seen: Seen, arrived: int, landed: int | None) -> None:
         """Write a write to the claims table down, if this was one."""
         write = write_of(seen.request, self.claims)
-        if write is not None:
-            known = {"arrived": arrived, "landed": landed, "http": seen.status, "fault": seen.fault}
-            with self._lock:
+        with self._lock:
+            self.held -= seen.fault in _HELD
+            if write is not None:
+                known = {"arrived": arrived, "landed": landed, "http": seen.status, "fault": seen.fault}
                 self.journal.append(write | known)
 
     def heal(self) -> None:
@@ -126,6 +204,16 @@ class SoakExchange(Exchange):
 
     proxy: SoakProxy
     _landed: int | None
+
+    @property
+    def sender(self) -> int | None:
+        """The process that sent the request, if it is one of the soak's."""
+        found = _SENDER.search(self.headers["User-Agent"] or "")
+        return int(found[1]) if found else None
+
+    def hold(self) -> None:
+        """Let time pass before it goes on."""
+        time.sleep(self.proxy.hold_seconds)
 
     def do_POST(self) -> None:  # noqa: N802 - the base class's name
         """Forward a request, or spoil it, and note what became of it."""
@@ -203,7 +291,8 @@ def write_of(request: Request, claims: str) -> dict[str, Any] | None:
     after = None
     if new is None:
         new = {name.removeprefix(":new_"): value for name, value in values.items() if name.startswith(":new_")}
-        after = [values[":claimant"]["S"], int(values[":version"]["N"])]
+        # One that names nobody, or no version, is in the journal all the same: it follows nothing (G2).
+        after = [values.get(":claimant", {}).get("S", ""), int(values.get(":version", {}).get("N", 0))]
     plain = {name: next(iter(value.values())) for name, value in new.items()}
     return {
         "write": request.name,

@@ -7,11 +7,13 @@ relay are those of ``python -m onceq work`` and ``relay``; what is added is the 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from kit.soak_jobs import JOB_TYPES
 from kit.soak_log import tell
+from kit.soak_proxy import SENDER_VARIABLE, sender_name
 from onceq import App, Context, outbox
 from onceq.settings import Settings
 from onceq.worker import send_on, work
@@ -82,6 +84,7 @@ def hook(event: Event) -> None:
 
 def main(kind: str, queue: str = "default") -> None:
     """Work until SIGTERM, or until the parent is gone."""
+    os.environ[SENDER_VARIABLE] = sender_name(os.getpid())
     outbox.HEAD_START_MS = HEAD_START_MS  # nothing else has to know that it is shorter here
     app = ToldApp(JOB_TYPES, middleware=[attempt], hooks=[hook])
     tell("process.started", kind=kind, queue=queue)

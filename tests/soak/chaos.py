@@ -43,7 +43,28 @@ class Chaos:
 
     def start(self) -> None:
         """Begin; the times of the schedule count from now."""
+        self.stand.proxy.senders = self
         self._begin(self._run)
+
+    def kill_sender(self, pid: int) -> None:
+        """Kill the process that sent a request."""
+        who = self.stand.who(pid)
+        if who is not None and self._kill(who):
+            self.done["kill at a request"] += 1
+
+    def stop_sender(self, pid: int) -> bool:
+        """Stop the process that sent a request; return whether it is stopped by this."""
+        who = self.stand.who(pid)
+        if who is None or not self._stop(who):
+            return False
+        self.done["stop at a request"] += 1
+        return True
+
+    def continue_sender(self, pid: int) -> None:
+        """Continue a process that was stopped at a request, if nobody has killed it meanwhile."""
+        who = self.stand.who(pid)
+        if who is not None:
+            self._continue(who)
 
     def stop(self) -> None:
         """Let nothing more happen: everything that is stopped is continued, and the person puts down what he has."""
@@ -76,11 +97,12 @@ class Chaos:
         self._threads.append(thread)
         thread.start()
 
-    def _kill(self, who: int) -> None:
+    def _kill(self, who: int) -> bool:
         pid = self.stand.send(who, signal.SIGKILL)
         if pid is not None:
             self.done["kill"] += 1
             self.kills.append({"at": now_ms(), "pid": pid, "name": self.stand.processes[who].name})
+        return pid is not None
 
     def _stop(self, who: int) -> bool:
         if self.stand.processes[who].is_stopped:

@@ -42,6 +42,7 @@ class Person:
     redriven: Counter[str] = field(default_factory=Counter)
     resolved: list[dict[str, Any]] = field(default_factory=list)
     last_continued: int = 0
+    retried: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Make the clients."""
@@ -61,7 +62,6 @@ class Person:
         """Decide about what is uncertain and surely over: it happened, it did not, or it is not to happen."""
         over = self._surely_over()
         called = Counter(one["job"] for one in call(self.stand.provider, "/books")[1]["legacy"])
-        retried = set()
         for job in self._uncertain():
             if job not in over:
                 continue
@@ -71,14 +71,25 @@ class Person:
             steps = {"visit": None} if called[job] and name == "visit" else None
             decision = "retry" if steps is not None else decision
             # Also where the answer is lost: a copy that is redriven too early only ends the same way again.
-            retried |= {job} if decision == "retry" else set()
+            self.retried |= {job} if decision == "retry" else set()
             try:
                 self.app.resolve(name, key, decision, reason="looked up", steps=steps)  # type: ignore[arg-type]  # drawn
             except OnceqError:
                 continue  # it was not answered, or somebody was faster: the next look decides
             self.resolved.append({"at": now_ms(), "job": job, "decision": decision, "called": called[job]})
-        for letter in self._letters(lambda job: job in retried):
+        self.bring_back()
+
+    def bring_back(self) -> int:
+        """Redrive what is to be tried once more and has not ended; return how many copies that were.
+
+        A copy comes after the record: on a busy machine so much later that whoever decided has looked for it already.
+        """
+        last = {write["job"]: write for write in list(self.stand.proxy.journal) if write["http"] == HTTPStatus.OK}
+        waiting = {job for job in self.retried if last[job]["status"] == "failed"}
+        letters = self._letters(lambda job: job in waiting) if waiting else []
+        for letter in letters:
             self._move_back(letter, _job_of(letter))
+        return len(letters)
 
     def recover(self) -> None:
         """Start the sweep, as its schedule does; one that gets no answer goes on at its next run."""

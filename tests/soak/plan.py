@@ -15,21 +15,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Pieces on the shelf: of the second article there is not enough for all.
-SHELF = {"plenty": 1_000_000, "scarce": 40}
-ACCOUNTS = {f"account-{number}": 1_000 for number in range(6)}
+# Pieces on the shelf: of the second article there is not enough for all, also in a short soak.
+SHELF = {"plenty": 1_000_000, "scarce": 12}
+# Many, since a batch that is held by a worker that is stopped holds each of its groups.
+ACCOUNTS = {f"account-{number}": 1_000 for number in range(12)}
+# Some entries fail first, and right behind each come others of its group, which must wait.
+FAILING_ENTRIES, BEHIND = 0.2, 2
 LARGE_BYTES = 1_100_000
 FALSY: tuple[Any, ...] = (0, "", [], {}, None, False)
 UNSERVED = "later"
 # How often each kind comes, of a thousand. Some of the rare ones cost a process, and with it seconds.
 OF_A_THOUSAND = {
-    "charge": 250,
+    "charge": 280,
     "trip": 100,
     "mail": 80,
     "book": 60,
     "visit": 50,
     "reserve": 100,
-    "entry": 120,
+    "entry": 90,
     "flaky": 60,
     "answer": 60,
     "refuse": 25,
@@ -40,15 +43,17 @@ OF_A_THOUSAND = {
     "killer": 1,
     "charge dies": 2,
     "trip dies": 2,
+    "book dies": 2,
+    "visit dies": 2,
     "reserve dies": 1,
     "unreadable": 8,
     "duplicate": 80,
     "reuse": 10,
 }
 # These kill the process they run in; and these are of an earlier message.
-DEADLY = ("charge dies", "trip dies", "reserve dies", "killer")
+DEADLY = ("charge dies", "trip dies", "book dies", "visit dies", "reserve dies", "killer")
 OF_ANOTHER = ("duplicate", "reuse")
-APART = 20
+APART = 12
 # Where a kind comes once at the beginning, and no more.
 ONCE = ("unserved",)
 # A duplicate is of one of the last so many; a key is used again when its first message has long been there.
@@ -97,11 +102,18 @@ def messages(seed: int) -> Iterator[Message]:
     first += OF_ANOTHER
     kinds, shares = zip(*OF_A_THOUSAND.items(), strict=True)
     # Not all at once: a process that dies takes its whole batch with it.
+    others = {kind: share for kind, share in OF_A_THOUSAND.items() if kind not in DEADLY}
     for kind in DEADLY:
-        first += [*chance.choices(kinds, shares, k=APART), kind]
+        first += [*chance.choices(tuple(others), tuple(others.values()), k=APART), kind]
     sent: list[Message] = []
     echoes: list[tuple[int, Message]] = []
+    behind: list[str] = []
     for number in itertools.count(1):
+        if behind:
+            message = _message(number, "entry", chance, sent)
+            sent.append(replace(message, payload={**message.payload, "account": behind.pop(), "fails": 0}))
+            yield sent[-1]
+            continue
         if echoes and number >= echoes[0][0]:
             yield replace(echoes.pop(0)[1], number=number, kind="duplicate")
             continue
@@ -111,6 +123,8 @@ def messages(seed: int) -> Iterator[Message]:
         is_slow = message.payload.get("seconds", 0) >= SLOW_SECONDS
         if is_slow and kind != "reuse" and chance.random() < ECHOES:
             echoes.append((number + chance.randrange(*ECHO_AFTER), message))
+        if message.kind == "entry" and message.payload["fails"]:
+            behind = [message.payload["account"]] * BEHIND
         yield message
 
 
@@ -132,13 +146,19 @@ def _message(number: int, kind: str, chance: random.Random, sent: list[Message])
     return Message(number, kind, job_type, f"k-{number}", _payload(kind, chance))
 
 
-def _payload(kind: str, chance: random.Random) -> dict[str, Any]:
-    """Return a payload, in which everything stands that its job will do."""
+def _seconds(kind: str, chance: random.Random) -> float:
+    """Return how long a job takes: most are quick, some take a good part of a lease, few so long that it is renewed."""
     draw = chance.random()
-    # Most are quick; some take a good part of a lease, and few more than one, so that it is renewed.
     # A coroutine is cancelled when its time is over, so that of a mail is shorter.
     slow = chance.uniform(0.2, 0.9) if kind == "mail" else 2.5 if draw > 0.99 else chance.uniform(0.5, 1.5)
-    seconds = round(chance.uniform(0.0, 0.03) if draw < 0.9 else slow, 3)
+    seconds = chance.uniform(0.0, 0.03) if draw < 0.9 else slow
+    # A trip takes it three times.
+    return round(seconds / 3 if kind == "trip" else seconds, 3)
+
+
+def _payload(kind: str, chance: random.Random) -> dict[str, Any]:
+    """Return a payload, in which everything stands that its job will do."""
+    seconds = _seconds(kind, chance)
     spoil = chance.choices((None, "fail", "lose"), (94, 3, 3))[0]
     plain: dict[str, Any] = {"seconds": seconds, **({"spoil": spoil} if spoil else {})}
     match kind:
@@ -146,14 +166,18 @@ def _payload(kind: str, chance: random.Random) -> dict[str, Any]:
             return {"spoil": "decline"}
         case "charge dies":
             return {"dies": chance.choice(("behind the effect", "behind the record"))}
+        case "book dies" | "visit dies":
+            return {"dies": True}
         case "trip dies":
             return {"dies": chance.choice((1, 2, 3))}
         case "reserve" | "reserve dies":
-            sku = chance.choices(tuple(SHELF), (9, 1))[0] if kind == "reserve" else "plenty"
+            sku = chance.choices(tuple(SHELF), (8, 2))[0] if kind == "reserve" else "plenty"
             dies = {"dies": True} if kind == "reserve dies" else {}
             return {"sku": sku, "pieces": chance.randrange(1, 4), "seconds": seconds, **dies}
         case "entry":
-            return {"account": chance.choice(tuple(ACCOUNTS)), "amount": chance.randrange(-400, 500)}
+            account, amount = chance.choice(tuple(ACCOUNTS)), chance.randrange(-400, 500)
+            fails = int(chance.random() < FAILING_ENTRIES)
+            return {"account": account, "amount": amount, "seconds": seconds, "fails": fails}
         case "flaky":
             return {"fails": chance.randrange(1, 4)}
         case "answer":
@@ -233,20 +257,37 @@ def schedule(seed: int, duration: float, *, processes: int, consumers: int, stal
 # What the wire does, and how often in comparison. Those at the end cost a whole read time-out.
 _COMMON = {
     "latency": 8, "reset_before": 6, "reset_after": 8, "500": 4, "500_after": 6, "503": 2, "truncated_body": 3,
-    "garbled_body": 3, "slow": 2, "silent": 1, "slow_body": 1,
+    "garbled_body": 3, "slow": 2, "silent": 1, "slow_body": 1, "killed_before": 1, "killed_after": 1,
+    "stopped_before": 1, "stopped_after": 1,
 }  # fmt: skip
 _TABLE = {"ThrottlingException": 4, "ProvisionedThroughputExceededException": 2, "wrong_crc": 2}
 _TRANSACTION = {"cancelled_conflict": 4, "cancelled_throttled": 3, "cancelled_mixed": 2, "lands_late": 4}
+# Nothing tells a zombie from others but a write that comes too late, so most of these go to the writes.
+_OF_A_CLAIM = {"killed_before": 3, "killed_after": 5, "stopped_before": 8, "stopped_after": 3}
+# One job in five has one, and behind it its messages are to be sent.
+_OF_A_COMMIT = {**_OF_A_CLAIM, "killed_before": 8, "killed_after": 16}
 _SQS = {"RequestThrottled": 4}
 _SQS_BATCH = {"entry_failed": 4}
-SHARE = 0.03
+SHARE = 0.04
+# What also a short soak is to meet, each at a request that is drawn from the first hundred of its name.
+SURE = {
+    "commit": ("killed_before", *["killed_after"] * 5, "stopped_before"),
+    "complete": ("killed_before", "killed_after", *["stopped_before"] * 3, "stopped_after", "lands_late"),
+}
+_SURE_AMONG = range(20, 100)
 _CLAIM_WRITES = ("claim", "take_over", "step", "complete", "release", "reject", "hold", "renew")
 
 
 def wire(seed: int, share: float = SHARE) -> Callable[[str, int], str | None]:
     """Return what says which fault the n-th request of a name meets, if any."""
+    sure: dict[tuple[str, int], str] = {}
+    for name, faults in SURE.items():
+        numbers = random.Random(f"sure {seed} {name}").sample(_SURE_AMONG, len(faults))
+        sure |= {(name, number): fault for number, fault in zip(numbers, faults, strict=True)}
 
     def choose(name: str, number: int) -> str | None:
+        if (name, number) in sure:
+            return sure[name, number]
         chance = random.Random(f"wire {seed} {name} {number}")
         if chance.random() >= share:
             return None
@@ -261,5 +302,5 @@ def _weights(name: str) -> dict[str, int]:
         batch = "Batch " in name
         return {**_COMMON, **_SQS, **(_SQS_BATCH if batch else {})}
     if name == "commit":
-        return {**_COMMON, **_TABLE, **_TRANSACTION}
-    return {**_COMMON, **_TABLE, **({"lands_late": 6} if name in _CLAIM_WRITES else {})}
+        return {**_COMMON, **_TABLE, **_TRANSACTION, **_OF_A_COMMIT}
+    return {**_COMMON, **_TABLE, **({"lands_late": 6, **_OF_A_CLAIM} if name in _CLAIM_WRITES else {})}

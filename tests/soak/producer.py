@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from soak.stand import Stand
 
 # So many lie in the queues at most: moto looks through the whole queue for each message.
-AHEAD = 60
-PART = 40
+AHEAD = 100
+PART = 50
 # Whoever asks the server more often takes its time from the workers.
 ASK_SECONDS = 0.5
 
@@ -44,6 +44,7 @@ class Producer:
     most: int
     sent: list[Message] = field(default_factory=list)
     again: int = 0
+    resent: set[str] = field(default_factory=set)
     error: str = ""
     stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -79,6 +80,7 @@ class Producer:
             except EnqueueFailed as failed:
                 refused = Counter((_name(entry), str(entry.payload)) for entry, _ in failed.failed)
                 self.again += refused.total()
+                self.resent |= {_name(entry) for entry, _ in failed.failed}
                 kept = {}
                 for number, (entry, message) in rest.items():
                     if refused[_name(entry), str(entry.payload)] > 0:

@@ -18,7 +18,6 @@ from soak.plan import ACCOUNTS, SHELF
 from soak.seen import Seen
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Iterator
 
     from soak.plan import Message
@@ -49,7 +48,7 @@ def waiting(stand: Stand, sqs: Any) -> int:
 
 
 def unsettled(stand: Stand, dynamodb: Any) -> int:
-    """Return how many entries of the outbox wait, and how many claims are held.
+    """Return how many entries of the outbox wait, how many claims are held, and how many requests are to land yet.
 
     The journal knows the claims: reading the whole table again and again would take moto's time from the processes.
     """
@@ -58,12 +57,10 @@ def unsettled(stand: Stand, dynamodb: Any) -> int:
         if write["http"] == HTTPStatus.OK and write["version"] > held.get(write["job"], (0,))[0]:
             held[write["job"]] = write["version"], write["status"] in (None, "processing")
     pending = dynamodb.scan(TableName=OUTBOX_TABLE, IndexName=INDEX, Select="COUNT")["Count"]
-    return int(pending) + sum(is_held for _, is_held in held.values())
+    return int(pending) + sum(is_held for _, is_held in held.values()) + stand.proxy.held
 
 
-def read_state(
-    stand: Stand, sent: list[Message], *, zombies: list[dict[str, Any]], redriven: Counter[str], settle: float
-) -> Seen:
+def read_state(stand: Stand, sent: list[Message], *, zombies: list[dict[str, Any]], settle: float) -> Seen:
     """Read everything; messages that are in flight are waited for, a bounded time."""
     dynamodb, sqs = stand.client("dynamodb"), stand.client("sqs")
     records = {item["pk"]["S"]: _plain(item) for item in _items(dynamodb, TABLE) if "claimant" in item}
@@ -98,7 +95,6 @@ def read_state(
         exits=stand.exits,
         zombies=zombies,
         skew_ms=int(stand.times.skew * 1000),
-        redriven=dict(redriven),
     )
 
 

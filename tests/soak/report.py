@@ -20,6 +20,7 @@ from soak.effects import (
     check_recovered,
     check_transactions,
 )
+from soak.order import check_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 CHECKS = (
     check_one_claimant, check_late_writes, check_completed_once, check_nothing_lost, check_neighbours, check_recovered,
-    check_transactions, check_outbox, check_at_most_once, check_results, check_lost_responses,
+    check_transactions, check_outbox, check_at_most_once, check_results, check_lost_responses, check_order,
 )  # fmt: skip
 MOST_NAMED = 5
 

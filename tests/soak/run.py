@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,12 +31,16 @@ from soak.plan import schedule
 from soak.producer import ASK_SECONDS, Producer
 from soak.reading import read_state, unsettled, waiting
 from soak.report import Report, judge
+from soak.seen import TERMINAL
 from soak.stand import Times, open_stand
 
 if TYPE_CHECKING:
     from soak.stand import Stand
 
 BACKENDS = ("moto", "ministack")
+# moto delivers a group again in another order, the last message first.
+KEEP_ORDER = ("ministack",)
+KEPT = ("log.jsonl", "output.txt")
 LOOK_SECONDS = 0.2
 # If so long nothing more ends, something hangs: a job whose process has died is taken over within seconds.
 SETTLE_SECONDS = 60.0
@@ -55,10 +60,11 @@ class Options:
     backend: str = "moto"
     seed: int = 1
     duration: float = 120.0
-    workers: int = 5
+    workers: int = 12
     relays: int = 2
     most: int = 1_000_000
     folder: Path | None = None
+    settle: float = SETTLE_SECONDS
     times: Times = field(default_factory=Times)
 
 
@@ -78,6 +84,9 @@ def soak(options: Options, say: Any = lambda _line: None) -> Report:
         kept = options.folder / options.backend if options.folder else None
         folder = kept or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onceq-soak-")))
         folder.mkdir(parents=True, exist_ok=True)
+        for name in KEPT:
+            # What an earlier run left there would be judged with this one.
+            (folder / name).unlink(missing_ok=True)
         stand = stack.enter_context(
             open_stand(
                 options.backend, options.seed, folder, options.times, workers=options.workers, relays=options.relays
@@ -112,12 +121,12 @@ def soak(options: Options, say: Any = lambda _line: None) -> Report:
         stand.proxy.heal()
         chaos.stop()
         sending.join()
-        settled = _settle(stand, producer, say)
+        settled = _settle(stand, producer, person, options.settle, say)
         person.recover()
         codes = stand.end()
-        seen = read_state(
-            stand, producer.sent, zombies=chaos.zombies, redriven=person.redriven, settle=options.times.visibility + 2
-        )
+        seen = read_state(stand, producer.sent, zombies=chaos.zombies, settle=options.times.visibility + 2)
+        seen.redriven, seen.resent = dict(person.redriven), producer.resent
+        seen.keeps_order = options.backend in KEEP_ORDER
         verdicts, timeline = judge(seen)
         report = Report(
             settings={
@@ -131,7 +140,7 @@ def soak(options: Options, say: Any = lambda _line: None) -> Report:
             verdicts=verdicts,
             timeline=timeline,
         )
-        report.problems += [] if settled else [f"not settled: nothing more ended for {SETTLE_SECONDS:g} s"]
+        report.problems += [] if settled else [f"not settled: nothing more ended for {options.settle:g} s"]
         report.problems += [f"a process ended with exit code {code}" for code in codes if code != 0]
         unasked = [one for one in stand.exits if one["code"] != -signal.SIGKILL]
         report.problems += [f"{one['name']} ended by itself with exit code {one['code']}" for one in unasked]
@@ -152,20 +161,26 @@ def _wait_for_all(stand: Stand) -> None:
         time.sleep(LOOK_SECONDS / 2)
 
 
-def _settle(stand: Stand, producer: Producer, say: Any) -> bool:
-    """Wait until nothing is under way any more; return whether it came to that."""
+def _settle(stand: Stand, producer: Producer, person: Person, patience: float, say: Any) -> bool:
+    """Wait until nothing is under way any more; return whether it came to that.
+
+    It is given up when for so many seconds no job has ended that had not, and nothing has left a queue. Each end
+    counts: on a busy machine what comes back meanwhile hides in the sum that it goes on.
+    """
     sqs, dynamodb = stand.client("sqs"), stand.client("dynamodb")
     staying = sum(message.kind == "unserved" for message in producer.sent)
-    least, quiet = sys.maxsize, 0
+    least, ends, quiet = sys.maxsize, 0, 0
     since = time.monotonic()
-    while quiet < QUIET_LOOKS and time.monotonic() - since < SETTLE_SECONDS:
+    while quiet < QUIET_LOOKS and time.monotonic() - since < patience:
         stand.tend()
         left = waiting(stand, sqs)
         say(f"settling: {left} messages left")
-        under_way = max(0, left - staying) or unsettled(stand, dynamodb)
+        under_way = max(0, left - staying) or unsettled(stand, dynamodb) or person.bring_back()
         quiet = 0 if under_way else quiet + 1
-        if under_way < least:
-            least, since = under_way, time.monotonic()
+        journal = [write for write in list(stand.proxy.journal) if write["http"] == HTTPStatus.OK]
+        ended = len({write["job"] for write in journal if write["status"] in TERMINAL})
+        if under_way < least or ended > ends:
+            least, ends, since = min(least, under_way), ended, time.monotonic()
         time.sleep(ASK_SECONDS)
     return quiet >= QUIET_LOOKS
 
@@ -197,9 +212,12 @@ def main() -> int:
         "--backend", choices=(*BACKENDS, "both"), default="both", help="server (both, one after another)"
     )
     parser.add_argument("--lease", type=float, default=2, help="seconds that a claim holds unless renewed (2)")
-    parser.add_argument("--workers", type=int, default=5, help="consumers, of which a half takes the FIFO queue (5)")
+    parser.add_argument("--workers", type=int, default=12, help="consumers, of which a third takes the FIFO queue (12)")
     parser.add_argument("--relays", type=int, default=2, help="relays (2)")
     parser.add_argument("--messages", type=int, default=1_000_000, help="messages at most")
+    parser.add_argument(
+        "--settle", type=float, default=SETTLE_SECONDS, help="seconds without any end, after which it is given up (60)"
+    )
     parser.add_argument("--folder", type=Path, help="where the log and the processes' output of each backend stay")
     parser.add_argument("--json", action="store_true", help="print one JSON object for each backend")
     options = parser.parse_args()
@@ -219,6 +237,7 @@ def main() -> int:
                     options.relays,
                     options.messages,
                     options.folder,
+                    options.settle,
                     Times.of(options.lease),
                 ),
                 _teller(quiet=options.json),

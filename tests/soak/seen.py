@@ -64,6 +64,8 @@ class Seen:
         zombies: Processes that were stopped and continued: process id and both times.
         skew_ms: The clock skew.
         redriven: How often each job's copies were redriven.
+        resent: Jobs whose message was sent again for want of an answer: where it stands in its group is not known.
+        keeps_order: Whether the server keeps the order of a message group, as SQS does.
     """
 
     sent: list[Message] = field(default_factory=list)
@@ -83,6 +85,8 @@ class Seen:
     zombies: list[Line] = field(default_factory=list)
     skew_ms: int = 0
     redriven: dict[str, int] = field(default_factory=dict)
+    resent: set[str] = field(default_factory=set)
+    keeps_order: bool = True
 
     @cached_property
     def landed(self) -> dict[str, list[Line]]:

@@ -33,7 +33,8 @@ TESTS = Path(__file__).resolve().parents[1]
 BUCKET = "soak-payloads"
 # As the template's redrive policy: the backstop, which nothing here should reach.
 MOST_RECEIVES = 100
-STOP_SECONDS = 12.0
+# A bound for a machine that is busy: who is asked to finish does so within a second.
+STOP_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,15 @@ class Stand:
     consumers: int
     times: Times
     exits: list[dict[str, Any]] = field(default_factory=list)
+    _clients: dict[str, Any] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def client(self, service: str) -> Any:
-        """Return a client that reaches the server past the proxy."""
-        return boto3.client(service, endpoint_url=self.endpoint, region_name=REGION)
+        """Return a client that reaches the server past the proxy; all threads share one for each service."""
+        with self._lock:
+            if service not in self._clients:
+                self._clients[service] = boto3.client(service, endpoint_url=self.endpoint, region_name=REGION)
+            return self._clients[service]
 
     @property
     def log(self) -> Path:
@@ -138,6 +143,11 @@ class Stand:
                 return None
             process.is_stopped = number is signal.SIGSTOP or (process.is_stopped and number is not signal.SIGCONT)
             return process.pid
+
+    def who(self, pid: int) -> int | None:
+        """Return the number of a process that runs; nothing if there is none of that id."""
+        with self._lock:
+            return next((who for who, process in enumerate(self.processes) if process.pid == pid), None)
 
     def end(self) -> list[int | None]:
         """Ask all to finish, and return their exit codes; who does not is killed, and has none."""
@@ -184,7 +194,14 @@ def open_stand(backend: str, seed: int, folder: Path, times: Times, *, workers: 
         # The queues' own client of this process goes through the proxy, as every other process's.
         os.environ.update(AWS_ACCESS_KEY_ID="test", AWS_SECRET_ACCESS_KEY="test", AWS_DEFAULT_REGION=REGION)
         queues = _furnish(endpoint, times)
-        proxy = SoakProxy(endpoint, claims=TABLE, choose=wire(seed), late_seconds=times.stale + 1.0)
+        proxy = SoakProxy(
+            endpoint,
+            claims=TABLE,
+            choose=wire(seed),
+            late_seconds=times.stale + 1.0,
+            # Somebody takes over meanwhile, when the claim is stale and the message is back.
+            hold_seconds=times.stale + times.visibility + 1.0,
+        )
         be_down = stack.enter_context(soak_proxy(proxy))
         os.environ.update(AWS_ENDPOINT_URL=proxy.endpoint, AWS_ENDPOINT_URL_S3=endpoint)
         ours = {
@@ -200,8 +217,9 @@ def open_stand(backend: str, seed: int, folder: Path, times: Times, *, workers: 
         environment = child_environment(dict(os.environ) | paths | ours | named)
         provider = stack.enter_context(serving_provider(environment))
         environment[PROVIDER] = provider
-        # Of five, two take the FIFO queue, so that one takes over what the other had.
-        queue_of = ["ordered" if number > workers - workers // 2 else "default" for number in range(1, workers + 1)]
+        # Of twelve four take the FIFO queue: what one of them had is taken over by another.
+        ordered = workers // 3
+        queue_of = ["default"] * (workers - ordered) + ["ordered"] * ordered
         nursery = stack.enter_context(open_nursery(environment, folder / "output.txt"))
         names: list[tuple[str, tuple[str, ...]]]
         names = [(f"worker {number}", ("work", queue)) for number, queue in enumerate(queue_of, start=1)]

@@ -137,7 +137,9 @@ def _reservation(state: State) -> None:
     state.plain("book#k-4-book", 2_200)
     entry = state.send("entry", "k-5", account="a", amount=50)
     state.plain(entry, 2_300, value=50)
-    seen.accounts, seen.balances = {"a": 100}, {"a": 150}
+    entry = state.send("entry", "k-15", account="a", amount=-10)
+    state.plain(entry, 2_400, value=-10)
+    seen.accounts, seen.balances = {"a": 100}, {"a": 140}
 
 
 def _once(state: State) -> None:
