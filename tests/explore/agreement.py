@@ -63,6 +63,11 @@ def stepping(gateway: Gateway) -> AppSubject:
     return app(JobType(charge, "charge", max_attempts=MAX_ATTEMPTS))
 
 
+def renewing(gateway: Gateway) -> AppSubject:
+    """Run the same outside Lambda, where the lease is renewed while it closes."""
+    return stepping(gateway)
+
+
 def bare_once(gateway: Gateway) -> AppSubject:
     """An at-most-once job that may fail."""
 
@@ -97,15 +102,29 @@ def step_once_rejecting(gateway: Gateway) -> AppSubject:
     return app(JobType(charge, "charge", max_attempts=MAX_ATTEMPTS))
 
 
+# With renewals one lease passes, since the space is too large for two.
+RENEWED = "a step and a renewal"
+EARLIER = "in the code a lease is renewed where an effect happens, in the model before the step, too"
+SECOND = "the lease of a second attempt passes, which is compared without renewals"
+NAMED_OF_RENEWALS = {
+    "processing 1 True -> processing 1, by its claimant": EARLIER,
+    "processing 2 True -> processing 2, by its claimant": EARLIER,
+    "processing 2 False done -> completed 2, by its claimant": SECOND,
+    "processing 2 False done -> processing 2 done, by its claimant": SECOND,
+    "processing 2 False done -> rejected 2 done, by a taker": SECOND,
+}
+
+
 # Two leases pass, since a second attempt may become a zombie, too; time goes on when messages come back.
 SETTINGS = {
     "a step": ((stepping,), Options(job="step", **KIND)),
+    RENEWED: ((renewing,), Options(job="step", renewals=1, workers=1, **KIND)),
     "an at-most-once job": ((bare_once,), Options(job="bare", amo=True, **KIND)),
     "an at-most-once step": ((step_once, step_once_rejecting), Options(job="once", **KIND)),
 }
 
 
-# The two differences, and what they are for.
+# The differences, and what they are for.
 GIVEN_BACK = "the code gives a claim back uncounted that came too late to start the job; the model starts at once"
 AT_ONCE = "the code rejects a job whose last attempt failed at once; the model releases it, and the next taker rejects"
 NAMED = {
@@ -135,17 +154,20 @@ class Compared(NamedTuple):
 
 def compare(name: str, leases: int = 2) -> Compared:
     """Compare the changes that the code and the model make in one setting, in which so many leases may pass."""
+    leases, known = (1, NAMED | NAMED_OF_RENEWALS) if name == RENEWED else (leases, NAMED)
     subjects, opt = SETTINGS[name]
     code = set[Change]().union(*(of_the_code(play(subject, leases)) for subject in subjects))
     model = of_the_model(replace(opt, leases=leases - opt.zombies))
     told = [f"{change} ({'code' if change in code else 'model'} only)" for change in sorted(code ^ model, key=str)]
-    named = [one for one in told if one.rpartition(" (")[0] in NAMED]
+    named = [one for one in told if one.rpartition(" (")[0] in known]
     return Compared(len(code & model), named, [one for one in told if one not in named])
 
 
 def play(subject: Any, leases: int) -> Play:
     """Return a job of both as a play."""
-    return Play(subject.__name__, subject, nothing, used=Used(crashes=1, expiries=leases, failures=1))
+    renews = subject is renewing
+    used = Used(crashes=int(not renews), expiries=leases, failures=1, renewals=int(renews))
+    return Play(subject.__name__, subject, nothing, renews=renews, used=used)
 
 
 def of_the_code(one: Play) -> set[Change]:

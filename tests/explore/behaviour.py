@@ -15,18 +15,20 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from explore.outside import FAILED, LOST, Gateway, Told, Wanted
+from explore.outside import FAILED, LOST, RELAY, RENEWS, SILENCE, Gateway, Told, Wanted
+from explore.strands import OneThread, in_one_thread, waited
 from kit.memory import MemorySqs
 from kit.memory_tables import MemoryDynamoDB
 from onceq.errors import Signal
 from onceq.testing.calls import Call
 from onceq.testing.clock import CountingTokens, FrozenClock
 from onceq.testing.errors import Crash
-from onceq.testing.process import CURRENT, Point, Process
+from onceq.testing.process import CURRENT, Point
 from onceq.testing.subject import Seen
 from onceq.testing.timeline import Timeline
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Hashable
 
     from onceq.settings import Settings
@@ -43,6 +45,7 @@ class Kind(Enum):
     CALL = auto()
     EFFECT = auto()
     CLOCK = auto()
+    BACK = auto()  # behind an effect, before the job hears of it, where the lease is renewed
     ANSWER = auto()  # before the answer, which acknowledges
     RAISED = auto()  # before the end of an invocation that failed
 
@@ -80,7 +83,9 @@ class Node:
         what: The request, the effect, the answer or the exception.
         news: What was seen on the way here.
         running: Whether the job's function is under way.
+        renewable: Whether the lease may be renewed here.
         count: How many starts, returns and events there were up to here.
+        shape: While it was told nothing but the time: what tells it apart from other workers of its message.
         children: The next points, by what is told.
     """
 
@@ -92,7 +97,9 @@ class Node:
     what: Any
     news: News
     running: bool
+    renewable: bool
     count: tuple[int, int, int]
+    shape: tuple[int, ...] | None = None
     children: dict[Hashable, Node] = field(default_factory=dict)
 
     @property
@@ -116,13 +123,22 @@ class Node:
 
 
 class Role(NamedTuple):
-    """One invocation: the worker's name, its event, and when it begins and must end (epoch ms)."""
+    """One invocation: the worker's name, its event, and when it begins and must end (epoch ms), if anything ends it."""
 
     name: str
     message_id: str
     event: Any
     began_at: int
-    ends_at: int
+    ends_at: int | None
+
+    @property
+    def relays(self) -> bool:
+        """Whether it is one of the relay."""
+        return self.message_id == RELAY
+
+    def context(self, clock: Any) -> Lambda | None:
+        """Return its Lambda context; none where nothing ends it, and the lease is renewed."""
+        return None if self.ends_at is None else Lambda(self.name, self.ends_at, clock)
 
     def identity(self) -> Hashable:
         """Return what tells it apart."""
@@ -132,11 +148,11 @@ class Role(NamedTuple):
 class Lambda:
     """The Lambda context of an invocation; asking for the time left asks for the time."""
 
-    def __init__(self, role: Role, clock: Any) -> None:
-        """End when the role says."""
-        self.aws_request_id = role.name
+    def __init__(self, name: str, ends_at: int, clock: Any) -> None:
+        """End then, epoch ms."""
+        self.aws_request_id = name
         self.function_name = "onceq-testing"
-        self._ends_at = role.ends_at
+        self._ends_at = ends_at
         self._clock = clock
 
     def get_remaining_time_in_millis(self) -> int:
@@ -163,12 +179,16 @@ class Asking(FrozenClock):
     def advance(self, seconds: float) -> None:
         """Do nothing: a pause of a worker moves nobody's time."""
 
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait, as the thread that renews a lease."""
+        return waited(event)
+
 
 # What a worker is told at a point that nobody has visited yet, so that its run goes on; ``None`` ends the run.
 GoOn = Callable[[Node], Told | None]
 
 
-class Rehearsal(Process):
+class Rehearsal(OneThread):
     """A process that is told what happens, instead of reaching anything.
 
     Args:
@@ -193,6 +213,7 @@ class Rehearsal(Process):
         """Start at the beginning."""
         self.role, self.trail, self.told, self.seen = role, trail, told, Seen()
         self._at, self._grow, self._go_on = 0, grow, go_on
+        self._silent: Call | None = None
         clock = Asking(lambda: int(self._next(Kind.CLOCK, None).value))
         super().__init__(
             role.name,
@@ -205,14 +226,20 @@ class Rehearsal(Process):
 
     def call(self, call: Call, _forward: Callable[[], Any]) -> Any:
         """Be told what the request comes to."""
+        if call == self._silent:
+            raise self._lost(call)
         told = self._next(Kind.CALL, call)
-        if told is LOST:
+        if told is SILENCE:
+            self._silent = call
+        if told is SILENCE or told is LOST:
             raise self._lost(call)
         return told.given()
 
     def effect(self, name: str, act: Callable[[], Any], fail: Callable[[], Exception]) -> Any:
         """Be told what the effect comes to; a `Rehearsed` has left in ``act`` what is wanted."""
         told = self._next(Kind.EFFECT, act())
+        if self.may_renew:
+            self._next(Kind.BACK, name)
         if told is FAILED:
             raise fail()
         return told.value
@@ -237,14 +264,17 @@ class Rehearsal(Process):
         return told
 
     def _next(self, kind: Kind, what: Any) -> Told:
-        if self.dead:
-            raise Crash
-        told = self.stand(kind, what)
-        if told is None:
-            # What the code still does on its way out reaches nothing, as after a crash.
-            self.dead = True
-            raise Standing
-        return told
+        while True:
+            if self.dead:
+                raise Crash
+            told = self.stand(kind, what)
+            if told is None:
+                # What the code still does on its way out reaches nothing, as after a crash.
+                self.dead = True
+                raise Standing
+            if told is not RENEWS:
+                return told
+            self.renew()
 
 
 class Rehearsed(Gateway):
@@ -252,6 +282,14 @@ class Rehearsed(Gateway):
 
     def _happen(self, name: str, key: str | None, arguments: Any, named: Any, worker: str) -> Wanted:
         return Wanted(name, key, arguments, tuple(sorted(named.items())))
+
+
+def handler_of(subject: Subject, process: OneThread, seen: Seen, role: Role) -> Callable[[], Any]:
+    """Return what an invocation runs."""
+    # Of a play with a role for the relay, the application has one.
+    handler: Any = subject.relay(process, seen) if role.relays else subject.handler(process, seen)
+    context = role.context(process.clock)
+    return lambda: handler(role.event, context)
 
 
 class Behaviour:
@@ -290,14 +328,15 @@ class Behaviour:
         process = Rehearsal(role, self._settings, trail=trail, told=told, grow=self._grow, go_on=go_on)
         token = CURRENT.set(process)
         try:
-            answer = self._subject.handler(process, process.seen)(role.event, Lambda(role, process.clock))
+            with in_one_thread():
+                answer = handler_of(self._subject, process, process.seen, role)()
             process.stand(Kind.ANSWER, answer)
         except (Standing, Crash):
             pass
         except Exception as error:  # noqa: BLE001 - the invocation failed
             process.stand(Kind.RAISED, f"{type(error).__name__}: {error}")
         finally:
-            process.dead = True
+            process.close()
             CURRENT.reset(token)
         return process.trail[at]
 
@@ -314,7 +353,12 @@ class Behaviour:
             tuple(event for _, event in seen.events[since[2] :]),
         )
         running = count[0] > count[1] and kind not in (Kind.ANSWER, Kind.RAISED)
-        node = Node(len(self.nodes), process.role, parent, told, kind, what, news, running, count)
+        renewable = kind in (Kind.EFFECT, Kind.BACK) and process.may_renew
+        node = Node(len(self.nodes), process.role, parent, told, kind, what, news, running, renewable, count)
+        if parent is None:
+            node.shape = (process.role.began_at,)
+        elif parent.shape is not None and parent.kind is Kind.CLOCK and told is not None:
+            node.shape = (*parent.shape, told.value)
         self.nodes.append(node)
         if parent is not None and told is not None:
             parent.children[told.name] = node

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from explore.jobs import app, charged
-from explore.space import BODY, Play, Used
+from explore.jobs import app, booked, booking, charged
+from explore.space import BODY, LEAP_SECONDS, OWN, Play, Used
 from gallery import consumers, field, jobs, right
+from onceq.testing.process import CURRENT
 from onceq.testing.subject import ConsumerSubject, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from explore.outside import Gateway, Snapshot
+    from explore.space import Check
     from onceq import JobType
     from onceq.testing.subject import Handler, Parts
 
@@ -21,7 +23,9 @@ TABLE = "orders"
 UNKIND = Used(crashes=1, expiries=1)
 
 
-def by_hand(make: Callable[[Parts], Handler], used: Used = UNKIND, *, exclusive: bool = False) -> Play:
+def by_hand(
+    make: Callable[[Parts], Handler], used: Used = UNKIND, *, exclusive: bool = False, leap: int = LEAP_SECONDS
+) -> Play:
     """Return a consumer of another make as a play."""
 
     def subject(gateway: Gateway) -> Subject:
@@ -30,7 +34,8 @@ def by_hand(make: Callable[[Parts], Handler], used: Used = UNKIND, *, exclusive:
 
         return ConsumerSubject(make, TABLE, work)
 
-    return Play(make.__name__, subject, charged_by_hand, job_type="", used=used, exclusive=exclusive)
+    known: dict[str, Any] = {"job_type": "", "used": used, "exclusive": exclusive, "leap": leap}
+    return Play(make.__name__, subject, charged_by_hand, **known)
 
 
 def charged_by_hand(outside: Snapshot, used: Used) -> Iterator[str]:
@@ -41,14 +46,32 @@ def charged_by_hand(outside: Snapshot, used: Used) -> Iterator[str]:
         yield f"effects: charge happened {len(charges)} times, for 1"
 
 
-def of_job(job_type: JobType[..., Any]) -> Play:
-    """Return a job of the gallery as a play; its module's gateway is replaced when the subject is made."""
+def of_job(job_type: JobType[..., Any], used: Used = UNKIND, check: Check | None = None, **known: Any) -> Play:
+    """Return a job of the gallery as a play; what its module asks is replaced when the subject is made."""
 
     def subject(gateway: Gateway) -> Subject:
-        jobs.gateway = gateway  # type: ignore[attr-defined]  # where its jobs look it up
+        for name, asked in {"gateway": gateway, "dynamodb": _dynamodb, "booking_of": _booking_of}.items():
+            setattr(jobs, name, asked)
+        jobs._receipt_of = _receipt_of
         return app(job_type)
 
-    return Play(job_type.name, subject, charged("charge"), job_type=job_type.name, bodies={"m1": dict(BODY)})
+    known |= {"job_type": job_type.name, "used": used, "bodies": {"m1": dict(BODY)}}
+    return Play(job_type.name, subject, check or charged("charge"), **known)
+
+
+def _dynamodb() -> Any:
+    process = CURRENT.get()
+    assert process is not None
+    return process.watched["dynamodb"]
+
+
+def _booking_of(_order: Any) -> dict[str, Any]:
+    """Return the update of the gallery in a table whose partition key the doubles know."""
+    return booking()
+
+
+def _receipt_of(order: Any) -> dict[str, Any]:
+    return {"TableName": OWN, "Item": {"pk": {"S": f"receipt#{order.order_id}"}}}
 
 
 # What is wrong, and what a schedule must show of it.
@@ -63,7 +86,23 @@ WRONG = (
     (by_hand(field.takes_over_at_once, Used(), exclusive=True), "G1: two workers are at it at once"),
     (by_hand(field.never_takes_over), "deadlock: m1 comes back again and again"),
     (by_hand(field.takes_its_own_claim_for_anothers, Used(losses=1)), "deadlock: m1 comes back again and again"),
+    (by_hand(consumers.key_from_a_timestamp, Used(expiries=1)), "effects: charge happened 2 times"),
+    (
+        by_hand(field.takes_over_too_early, Used(expiries=1), exclusive=True, leap=2),
+        "G1: two workers are at it at once",
+    ),
+    (by_hand(field.forgets_after_five_minutes, Used(expiries=1), leap=360), "effects: charge happened 2 times"),
     (of_job(jobs.effect_outside_the_step), "effects: charge happened 2 times"),
+    (of_job(jobs.effect_in_a_step_without_key), "effects: charge happened 2 times"),
+    (of_job(jobs.key_from_the_attempt), "effects: charge happened 2 times"),
+    (of_job(jobs.key_from_the_fencing_token), "effects: charge happened 2 times"),
+    (of_job(jobs.key_from_a_timestamp), "effects: charge happened 2 times"),
+    (of_job(jobs.key_from_the_month, leap=3 * 86_400), "effects: charge happened 2 times"),
+    (of_job(jobs.another_key_from_the_third_attempt, Used(crashes=2, expiries=1)), "effects: charge happened 2 times"),
+    (of_job(jobs.gives_up_after_the_first_attempt), "effects: charge happened 0 times"),
+    (of_job(jobs.charges_again_to_be_sure, Used(failures=1)), "effects: charge happened 2 times"),
+    (of_job(jobs.at_most_once_but_retries, Used(failures=1)), "effects: charge happened 2 times"),
+    (of_job(jobs.writes_beside_the_transaction, check=booked), "G7: 3 bookings for one completion"),
 )
 RIGHT = (
     by_hand(right.right_in_short, exclusive=True),

@@ -19,14 +19,15 @@ that is over, dead or paused is free.
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections import deque
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from explore.behaviour import Kind, Node
-from explore.outside import FAILED, LOST, Snapshot, Told
-from explore.space import LEAP_MS, Play, Used
+from explore.outside import FAILED, LOST, RENEWS, SILENCE, Snapshot, Told
+from explore.space import RENEWED_AFTER, Play, Used
 from explore.stage import Stage
 from onceq.testing.clock import START_MS
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 UNBORN, LATE, OVER, DEAD = -1, -2, -3, -4
+# The order of `Used`.
+CRASH, LOSS, EXPIRY, FAILURE, LATE_WRITE, RENEWAL = range(6)
 STARTED_TWICE = "G9: an at-most-once job was started twice"
 
 
@@ -42,7 +45,7 @@ class State(NamedTuple):
 
     outside: int
     now: int
-    left: tuple[int, int, int, int, int]
+    left: tuple[int, ...]
     workers: tuple[int, ...]
     starts: int = 0
     late: int = -1
@@ -51,9 +54,16 @@ class State(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One move: ``go``, ``crash``, ``lose``, ``fail``, ``delay`` of a worker, ``begin``, ``time``, ``lands``.
+    """One move of a worker, ``begin``, ``go``, or what happens to it where it stands.
 
-    ``readings`` is how many readings of the clock the worker makes after it, at once.
+    - ``crash``: it dies;
+    - ``lose``: this request lands, and its response is lost; ``silence``: nor is it answered when it is sent again;
+    - ``delay``: this request lands later, and is sent again; ``stray``: nor does it arrive when it is sent again;
+    - ``fail``: this effect fails; ``doubt``: it happens, and fails for its caller;
+    - ``renew``: the lease is to be renewed; so much time has passed.
+
+    Without a worker ``time`` passes, or the request ``lands`` that is late. ``readings`` is how many points the worker
+    passes after it at once, where nothing happens.
     """
 
     verb: str
@@ -102,11 +112,12 @@ class Explorer:
     Args:
         play: The play.
         bound: The most preemptions; ``None`` for all of them.
+        symmetry: Whether of schedules that only exchange the names of workers one is walked; all are counted.
     """
 
-    def __init__(self, play: Play, bound: int | None = None) -> None:
+    def __init__(self, play: Play, bound: int | None = None, *, symmetry: bool = True) -> None:
         """Know nothing yet."""
-        self.play, self.bound = play, bound
+        self.play, self.bound, self.symmetry = play, bound, symmetry
         self.stage = Stage(play)
         self._nodes = self.stage.behaviour.nodes
 
@@ -153,16 +164,21 @@ class Explorer:
         result.states, result.transitions, result.ends = len(states), len(edges), len(ends)
         result.nodes, result.runs = len(self._nodes), self.stage.behaviour.runs
         result.changes = self.stage.watch.changes
-        result.schedules = 0 if queue else _paths(edges, offsets, ends)
+        result.schedules = 0 if queue else _paths(edges, offsets, ends) * self._alike
         return result
+
+    @property
+    def _alike(self) -> int:
+        """How many schedules only exchange the names of workers, for each that is walked."""
+        alike = Counter(self.play.messages).values() if self.symmetry else ()
+        return math.prod(map(math.factorial, alike))
 
     def _first(self) -> State:
         outside, now = self.stage.intern(self.play.begins()), START_MS
         for number, message_id in enumerate(self.play.before, 1):
             role = self.stage.role(f"before{number}", message_id, outside, now)
             outside, *_ = self.stage.alone(role, outside, now, fails=True)
-        used = self.play.used
-        left = (used.crashes, used.losses, used.expiries, used.failures, used.late)
+        left = astuple(self.play.used)
         workers = tuple(UNBORN for _ in self.play.workers)
         return State(outside, now, left, workers, free=-1 if self.bound is None else self.bound)
 
@@ -174,22 +190,48 @@ class Explorer:
         live = [index for index, number in enumerate(state.workers) if number >= 0]
         able = [index for index in live if self._nodes[state.workers[index]].kind is not Kind.CLOCK]
         for index in able:
+            if self.symmetry and self._has_twin(state, index):
+                continue
             free = state.free
             if free >= 0 and state.last in able and index != state.last:
                 free -= 1
                 if free < 0:
                     continue
             yield from self._work(state._replace(free=free), index)
-        if state.left[2] and (live or LATE in state.workers):
+        if state.left[EXPIRY] and (live or LATE in state.workers):
             yield self._time(state)
         if state.late >= 0:
             yield self._land(state)
 
     def _begin(self, state: State, index: int) -> Iterator[Move]:
-        if state.left[2]:
+        least = self._readings_of(state, index - 1) if self.symmetry and self._are_alike(index - 1, index) else -1
+        if state.left[EXPIRY] and least < 0:
             yield Choice("begin", index, -1), _with(state, index, LATE), ()
         state, node = self._receive(state, index)
-        yield from self._arrive(state, index, node, Choice("begin", index))
+        for choice, after, broken in self._arrive(state, index, node, Choice("begin", index)):
+            # Nobody has moved yet, so nobody is passed over.
+            if choice.readings >= least:
+                yield choice, self._moved(after, -1), broken
+
+    def _readings_of(self, state: State, index: int) -> int:
+        """Return how often a worker that has only begun has read the clock."""
+        shape = self._nodes[state.workers[index]].shape if state.workers[index] >= 0 else None
+        return -1 if shape is None else len(shape) - 1
+
+    def _are_alike(self, one: int, other: int) -> bool:
+        return one >= 0 and self.play.messages[one] == self.play.messages[other]
+
+    def _has_twin(self, state: State, index: int) -> bool:
+        """Return whether a worker before this one stands where it stands, and both have only begun: that one is first.
+
+        Workers of one message differ by their names alone until they move, so each schedule is one of as many that only
+        exchange names.
+        """
+        shape = self._nodes[state.workers[index]].shape
+        return shape is not None and any(
+            number >= 0 and self._nodes[number].shape == shape and self._are_alike(other, index)
+            for other, number in enumerate(state.workers[:index])
+        )
 
     def _receive(self, state: State, index: int) -> tuple[State, Node]:
         outside, node = self.stage.born(index, state.outside, state.now)
@@ -198,28 +240,39 @@ class Explorer:
     def _work(self, state: State, index: int) -> Iterator[Move]:
         """What one worker may do next, and what may happen to it."""
         node = self._nodes[state.workers[index]]
-        crashes, losses, _, failures, late = state.left
+        left = state.left
         ends = node.kind in (Kind.ANSWER, Kind.RAISED)
         # Before an end that acknowledges nothing, dying changes nothing.
-        if crashes and not (ends and self.stage.answer(state.outside, node)[0] == state.outside):
+        if left[CRASH] and not (ends and self.stage.answer(state.outside, node)[0] == state.outside):
             dead = _with(state, index, DEAD)
-            yield Choice("crash", index), self._moved(dead._replace(left=_less(state.left, 0)), -1), ()
+            yield Choice("crash", index), self._moved(dead._replace(left=_less(left, CRASH)), -1), ()
         if ends:
             outside, broken = self.stage.answer(state.outside, node)
             yield Choice("go", index), self._moved(_with(state, index, OVER)._replace(outside=outside), -1), broken
             return
+        if node.renewable and left[RENEWAL]:
+            renewed = state._replace(left=_less(left, RENEWAL), now=state.now + RENEWED_AFTER * 1000)
+            yield from self._tell(renewed, Choice("renew", index), RENEWS)
+        if node.kind is Kind.BACK:
+            yield from self._tell(state, Choice("go", index), self.stage.passing(node, state.now))
+            return
         happened = self.stage.happen(node, state.outside, state.now)
-        there = state._replace(outside=happened.outside)
-        yield from self._tell(there, Choice("go", index), happened.told, happened.broken)
-        if node.kind is Kind.CALL and losses and node.call.is_write:
-            lost = there._replace(left=_less(state.left, 1))
-            yield from self._tell(lost, Choice("lose", index), LOST, happened.broken)
-        if node.kind is Kind.CALL and late and node.call.is_write and state.late < 0:
-            delayed = state._replace(left=_less(state.left, 4), late=node.number)
-            yield from self._tell(delayed, Choice("delay", index), LOST)
-        if node.kind is Kind.EFFECT and failures:
-            failed = state._replace(left=_less(state.left, 3))
-            yield from self._tell(failed, Choice("fail", index), FAILED)
+        there, broken = state._replace(outside=happened.outside), happened.broken
+        yield from self._tell(there, Choice("go", index), happened.told, broken)
+        if node.kind is Kind.EFFECT:
+            if left[FAILURE]:
+                less = _less(left, FAILURE)
+                yield from self._tell(state._replace(left=less), Choice("fail", index), FAILED)
+                yield from self._tell(there._replace(left=less), Choice("doubt", index), FAILED, broken)
+        elif node.call.is_write:
+            if left[LOSS]:
+                lost = there._replace(left=_less(left, LOSS))
+                yield from self._tell(lost, Choice("lose", index), LOST, broken)
+                yield from self._tell(lost, Choice("silence", index), SILENCE, broken)
+            if left[LATE_WRITE] and state.late < 0:
+                delayed = state._replace(left=_less(left, LATE_WRITE), late=node.number)
+                yield from self._tell(delayed, Choice("delay", index), LOST)
+                yield from self._tell(delayed, Choice("stray", index), SILENCE)
 
     def _tell(self, state: State, choice: Choice, told: Told, broken: tuple[str, ...] = ()) -> Iterator[Move]:
         if broken:
@@ -232,19 +285,20 @@ class Explorer:
         yield from self._arrive(state, choice.worker, after, choice)
 
     def _arrive(self, state: State, index: int, node: Node, choice: Choice) -> Iterator[Move]:
-        """Read the clock on, or pause before one of the readings."""
+        """Pass the points where nothing happens, or pause at one of them that is worth it."""
         readings, starts = 0, state.starts
         broken: tuple[str, ...] = ()
         while True:
             broken += self.stage.check(node)
             if self.play.at_most_once:
                 starts = min(2, starts + len(node.news.starts))
-            if node.kind is not Kind.CLOCK or state.left[2]:
+            stands = node.kind not in (Kind.CLOCK, Kind.BACK)
+            if stands or state.left[EXPIRY if node.kind is Kind.CLOCK else RENEWAL]:
                 after = self._moved(_with(state, index, node.number)._replace(starts=starts), index)
                 yield choice._replace(readings=readings), after, broken + self._running(after)
-            if node.kind is not Kind.CLOCK:
+            if stands:
                 return
-            told = self.stage.time_told(state.now)
+            told = self.stage.passing(node, state.now)
             node = self.stage.behaviour.after(node, told, self.stage.alone_from(state.outside, state.now))
             readings += 1
 
@@ -253,15 +307,16 @@ class Explorer:
 
     def _time(self, state: State) -> Move:
         """Let every lease pass; who was paused, or had not begun, goes on as far as its next point."""
-        after = state._replace(now=state.now + LEAP_MS, left=_less(state.left, 2))
+        after = state._replace(now=state.now + self.play.leap * 1000, left=_less(state.left, EXPIRY))
         broken: tuple[str, ...] = ()
         for index, number in enumerate(state.workers):
             if number == LATE or (number >= 0 and self._nodes[number].kind is Kind.CLOCK):
                 if number == LATE:
                     after, node = self._receive(after, index)
                 else:
-                    paused, told = self._nodes[number], self.stage.time_told(after.now)
-                    node = self.stage.behaviour.after(paused, told, self.stage.alone_from(after.outside, after.now))
+                    paused = self._nodes[number]
+                    told, go_on = self.stage.passing(paused, after.now), self.stage.alone_from(after.outside, after.now)
+                    node = self.stage.behaviour.after(paused, told, go_on)
                 # With two leaps, which only the comparison with the model asks for, a worker is paused for one alone.
                 *_, (_, after, found) = self._arrive(after, index, node, Choice("time"))
                 broken += found
@@ -278,9 +333,7 @@ class Explorer:
             return settled.broken
         if self.play.at_most_once and state.starts + settled.starts > 1:
             return (STARTED_TWICE,)
-        given = self.play.used
-        most = (given.crashes, given.losses, given.expiries, given.failures, given.late)
-        used = Used(*(before - left for before, left in zip(most, state.left, strict=True)))
+        used = Used(*(most - left for most, left in zip(astuple(self.play.used), state.left, strict=True)))
         return tuple(self.stage.watch.of_the_end(self.stage.snapshots[settled.outside], used))
 
     def _running(self, state: State) -> tuple[str, ...]:

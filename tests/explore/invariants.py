@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from explore.behaviour import Kind
-from explore.space import CLAIMS
+from explore.space import CLAIMS, OUTBOX, SECONDS
 from onceq.record import Record, Status
 from onceq.steps import read_steps
 from onceq.testing.clock import START_MS
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from onceq.testing.calls import Call
 
 SKEW_MS = 10_000
+LEFT = ("claim.lost", "message.faulted")
 ENDED = (Status.COMPLETED, Status.REJECTED, Status.UNCERTAIN)
 
 
@@ -55,6 +56,7 @@ class Watch:
             new = Record.from_item(new_items[pk])
             self.changes.add((old, new, now, node.role.name))
             yield from _of_change(old, new, now, node.role.name)
+        yield from _of_entries(before, after)
 
     def of_effect(self, before: Snapshot, after: Snapshot, node: Node) -> Iterator[str]:
         """G6, G9: a claimant does not run a recorded step again, and what happens once at most does not twice."""
@@ -77,8 +79,8 @@ class Watch:
     def of_running(self, running: Sequence[Node], now: int) -> tuple[str, ...]:
         """G1: of two that run one job, all but one are past their lease."""
         if not self.play.job_type:
-            # How long the lease of another make is, only the time that passes tells.
-            asked = self.play.exclusive and now == START_MS
+            # Another make's lease is as long as the function may run.
+            asked = self.play.exclusive and now < START_MS + SECONDS * 1000
             return ("G1: two workers are at it at once, and no lease has passed",) if asked else ()
         within = [key_of(node) for node in running if now < lease_of(node) + SKEW_MS]
         return ("G1: two claimants run at once, both within their lease",) if len(within) > len({*within}) else ()
@@ -87,8 +89,8 @@ class Watch:
         """G2, G3, G11, from what one worker was told: what it makes of refusals."""
         if not self.play.job_type:
             return
-        if node.kind is not Kind.CLOCK and _takes_its_own_for_anothers(node):
-            yield "G11: a worker took its own write, whose response was lost, for somebody else's"
+        if node.kind is not Kind.CLOCK:
+            yield from _of_refusal(node)
         if node.kind is not Kind.ANSWER:
             return
         path = node.path
@@ -99,7 +101,8 @@ class Watch:
                 continue
             own = owner_of(before.call)
             mine = own is not None and own.startswith(_tokens(node.role.name))
-            if mine and not seen.claimant.startswith(_tokens(node.role.name)) and "claim.lost" not in told:
+            # Or its next write was not answered, and it left the job to the next delivery.
+            if mine and not seen.claimant.startswith(_tokens(node.role.name)) and told.isdisjoint(LEFT):
                 yield "G2: a claimant whose write was refused for another's was not told that its claim is lost"
             if own is None and seen.status is Status.COMPLETED:
                 if any(one.news.starts for one in path):
@@ -132,6 +135,19 @@ def _of_change(old: Record | None, new: Record, now: int, worker: str) -> Iterat
         yield "G6: a recorded step was lost"
 
 
+def _of_entries(before: Snapshot, after: Snapshot) -> Iterator[str]:
+    """G8: what was sent stays sent, and only what was sent is marked so."""
+    old_entries, entries = before.tables.get(OUTBOX, {}), after.tables.get(OUTBOX, {})
+    for pk in {*old_entries, *entries}:
+        old, new = old_entries.get(pk), entries.get(pk)
+        if old == new:
+            continue
+        if new is None or (old is not None and old["status"] == {"S": "sent"}):
+            yield "G8: an entry was changed that is sent" if new else "G8: an entry was deleted"
+        elif new["status"] == {"S": "sent"} and new["body"]["S"] not in {one["MessageBody"] for _, one in after.sent}:
+            yield "G8: an entry was marked that nobody has sent"
+
+
 def _of_others(before: Snapshot, after: Snapshot) -> Iterator[str]:
     """What is asked of another consumer's table: what it calls completed stays so."""
     for table, items in before.tables.items():
@@ -147,15 +163,19 @@ def _is_free_to_take(record: Record, now: int) -> bool:
     return record.status is Status.REJECTED or (record.status is Status.FAILED and now >= (record.not_before or 0))
 
 
-def _takes_its_own_for_anothers(node: Node) -> bool:
-    """Return whether a worker left its job after a refusal that showed what this very write had left."""
+def _of_refusal(node: Node) -> Iterator[str]:
+    """G2, G11: a worker does not leave its job after a refusal that showed a write of its own."""
     news = [node.news]
     while node.parent is not None and node.parent.kind is Kind.CLOCK:
         node = node.parent
         news.append(node.news)
-    before = node.parent
-    shown = before is not None and before.kind is Kind.CALL and is_own_write_shown(before.call, node)
-    return shown and any(one.tells("claim.lost", "job.deferred") for one in news)
+    before, seen = node.parent, refused_for(node)
+    if before is None or seen is None or not any(one.tells("claim.lost", "job.deferred") for one in news):
+        return
+    if is_own_write_shown(before.call, node):
+        yield "G11: a worker took its own write, whose response was lost, for somebody else's"
+    elif seen.claimant.startswith(_tokens(node.role.name)) and seen.status is Status.PROCESSING:
+        yield "G2: a claim was given up that nobody took"
 
 
 def _tokens(worker: str) -> str:
@@ -187,15 +207,22 @@ def key_of(node: Node) -> str:
 
 
 def lease_of(node: Node) -> int:
-    """Return until when the claim holds that a worker runs under, epoch ms."""
-    for one in reversed(node.path):
-        if one.kind is Kind.CALL and one.call.update is not None:
-            request = one.call.update
+    """Return until when the claim holds that a worker runs under, epoch ms; a renewal counts once it is answered."""
+    while node.parent is not None:
+        before = node.parent
+        if before.kind is Kind.CALL and before.call.update is not None and _counts(before.call, node):
+            request = before.call.update
             values = request.get("ExpressionAttributeValues", {})
             lease = request.get("Item", {}).get("lease_expires_at") or values.get(":new_lease_expires_at")
             if lease is not None:
                 return int(lease["N"])
+        node = before
     return 0
+
+
+def _counts(call: Call, node: Node) -> bool:
+    assert node.told is not None
+    return str(call) != "renew the lease" or node.told.is_answer or is_own_write_shown(call, node)
 
 
 def owner_of(call: Call) -> str | None:
@@ -204,22 +231,28 @@ def owner_of(call: Call) -> str | None:
     return str(values[":claimant"]["S"]) if ":claimant" in values else None
 
 
-def refused_for(node: Node) -> Record | None:
-    """Return the record for which the request before this point was refused."""
+def shown_to(node: Node) -> Any:
+    """Return the item that was shown to a worker whose request before this point was refused; ``None`` if none was."""
     if node.told is None or node.told.refusal is None:
         return None
     response = node.told.refusal[1]
-    item = response.get("Item") or (response.get("CancellationReasons") or [{}])[0].get("Item")
+    return response.get("Item") or (response.get("CancellationReasons") or [{}])[0].get("Item")
+
+
+def refused_for(node: Node) -> Record | None:
+    """Return the record for which the request before this point was refused."""
+    item = shown_to(node)
     return Record.from_item(item) if item and "claimant" in item else None
 
 
 def is_own_write_shown(call: Call, node: Node) -> bool:
-    """Return whether a write was refused for what that very write had left there, as far as one can see."""
-    seen = refused_for(node)
-    if seen is None or call.update is None:
+    """Return whether a write was refused for what that very write had left there."""
+    item = shown_to(node)
+    if not item or call.update is None:
         return False
-    values = call.update.get("ExpressionAttributeValues") or {}
-    item = call.update.get("Item") or {}
-    version = item.get("version") or values.get(":new_version")
-    claimant = item.get("claimant") or values.get(":new_claimant") or values.get(":claimant")
-    return bool(claimant == {"S": seen.claimant} and version == {"N": str(seen.version)})
+    if "Item" in call.update:
+        return bool(item == call.update["Item"])
+    values, of = call.update.get("ExpressionAttributeValues") or {}, ":new_"
+    written = {name.removeprefix(of): value for name, value in values.items() if name.startswith(of)}
+    written = {"claimant": values.get(":claimant"), **written}
+    return all(item.get(name) == value for name, value in written.items())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from explore.space import KEY, OWN, Play, Used
+from explore.outside import RELAY
+from explore.space import KEY, OUTBOX, OWN, Play, Used
 from onceq import App, Context, JobType, Reject, Semantics
 from onceq.testing.errors import EffectFailed
 from onceq.testing.subject import AppSubject
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from explore.outside import Gateway, Snapshot
+
+RENEWED = Used(crashes=1, losses=1, expiries=1, renewals=1)
 
 
 def app(*job_types: JobType[..., Any]) -> AppSubject:
@@ -38,6 +41,18 @@ def one_step(gateway: Gateway) -> AppSubject:
     return app(JobType(charge, "charge", max_attempts=3))
 
 
+def asynchronous(gateway: Gateway) -> AppSubject:
+    """Charge in a step that is awaited."""
+
+    async def charge(_payload: dict[str, Any], ctx: Context) -> Any:
+        async def pay() -> Any:
+            return gateway.charge(500, idempotency_key=ctx.idempotency_key_for("charge"))
+
+        return await ctx.step("charge", pay)
+
+    return app(JobType(charge, "charge", max_attempts=3))
+
+
 def two_steps(gateway: Gateway) -> AppSubject:
     """Charge, then book, each in a step."""
 
@@ -48,33 +63,34 @@ def two_steps(gateway: Gateway) -> AppSubject:
     return app(JobType(charge, "charge", max_attempts=3))
 
 
+def booking() -> dict[str, Any]:
+    """Return an update that counts a booking."""
+    return {
+        "TableName": OWN,
+        "Key": {"pk": {"S": "account"}},
+        "UpdateExpression": "ADD bookings :one",
+        "ExpressionAttributeValues": {":one": {"N": "1"}},
+    }
+
+
 def transactional(_gateway: Gateway) -> AppSubject:
     """Count a booking in a table of its own, with the completion."""
 
     def charge(_payload: dict[str, Any], ctx: Context) -> int:
-        ctx.transaction.write(
-            {
-                "Update": {
-                    "TableName": OWN,
-                    "Key": {"pk": {"S": "account"}},
-                    "UpdateExpression": "ADD bookings :one",
-                    "ExpressionAttributeValues": {":one": {"N": "1"}},
-                }
-            }
-        )
+        ctx.transaction.write({"Update": booking()})
         return 1
 
     return app(JobType(charge, "charge", max_attempts=3))
 
 
-def sending(_gateway: Gateway) -> AppSubject:
-    """Send a receipt with the completion."""
+def sending(gateway: Gateway) -> AppSubject:
+    """Send a receipt with the completion; the receipt is mailed without a key."""
 
     def charge(_payload: dict[str, Any], ctx: Context) -> str:
         return ctx.send("receipt", {"order_id": KEY})
 
-    def receipt(_payload: dict[str, Any]) -> None:
-        return None
+    def receipt(_payload: dict[str, Any]) -> Any:
+        return gateway.mail()
 
     return app(JobType(charge, "charge", max_attempts=3), JobType(receipt, "receipt"))
 
@@ -175,10 +191,24 @@ def booked(outside: Snapshot, _used: Used) -> Iterator[str]:
 
 
 def sent(outside: Snapshot, _used: Used) -> Iterator[str]:
-    """G8: there is one entry; all that was sent of it has one key."""
-    entries = outside.tables.get("outbox", {})
-    if len(entries) != 1:
-        yield f"G8: {len(entries)} entries for one completion"
+    """G8: there is one entry, it was sent and marked, and however often it was sent its job ran once."""
+    entries = outside.tables.get(OUTBOX, {}).values()
+    if [entry["status"]["S"] for entry in entries] != ["sent"]:
+        yield f"G8: {len(entries)} entries for one completion, {sum('shard' in entry for entry in entries)} to be sent"
+    mails = len(outside.happened("mail"))
+    if mails != 1:
+        yield f"G8: mail happened {mails} times, for 1"
+
+
+def renewed(gateway: Gateway) -> AppSubject:
+    """Charge in a step, then look: what takes so long that the lease is renewed."""
+
+    def charge(_payload: dict[str, Any], ctx: Context) -> Any:
+        charged = ctx.step("charge", gateway.charge, 500, idempotency_key=ctx.idempotency_key_for("charge"))
+        gateway.look()
+        return charged
+
+    return app(JobType(charge, "charge", max_attempts=3))
 
 
 def nothing(_outside: Snapshot, _used: Used) -> Iterator[str]:
@@ -191,9 +221,10 @@ def plays() -> list[Play]:
     return [
         Play("plain", plain, charged("charge")),
         Play("one step", one_step, charged("charge")),
+        Play("async step", asynchronous, charged("charge")),
         Play("two steps", two_steps, charged("charge", "book")),
         Play("transaction", transactional, booked),
-        Play("outbox", sending, sent),
+        Play("outbox", sending, sent, relayed=True),
         Play("at-most-once job", once, at_most_once, at_most_once=True, once=("post",)),
         Play("at-most-once step", step_once, at_most_once, once=("post",)),
         Play("fails first", fails_first, charged("charge")),
@@ -210,4 +241,10 @@ def plays() -> list[Play]:
         ),
         Play("redrive", rejected_first, charged("charge"), messages=("redriven1", "redriven1"), before=("m1",)),
         Play("redrive and duplicate", rejected_first, charged("charge"), messages=("redriven1", "m2"), before=("m1",)),
+        Play("renewals", plain, charged("charge"), renews=True, used=RENEWED),
+        Play("renewals and a step", renewed, charged("charge"), renews=True, used=RENEWED),
+        Play("renewals and a lock", locked, charged("charge"), renews=True, used=RENEWED),
+        Play("renewals and an at-most-once step", step_once, at_most_once, once=("post",), renews=True, used=RENEWED),
+        Play("renewals overtake", plain, charged("charge"), renews=True, used=Used(losses=1, late=1, renewals=2)),
+        Play("relay", sending, sent, messages=("m1", "m1", RELAY), relayed=True),
     ]

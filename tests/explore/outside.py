@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # As PLAIN of `onceq.testing.world` has it: longer than a function with a timeout of a minute may run.
 VISIBILITY_SECONDS = 90
+# The message of a worker that receives none: it runs the relay.
+RELAY = "relay"
 
 
 class Letter(NamedTuple):
@@ -51,6 +53,11 @@ class Told(NamedTuple):
     value: Any = None
     refusal: tuple[type[ClientError], Mapping[str, Any], str] | None = None
 
+    @property
+    def is_answer(self) -> bool:
+        """Whether it is the answer to what was done."""
+        return self.refusal is None and not (self is LOST or self is SILENCE)
+
     def given(self) -> Any:
         """Return the answer, or raise the refusal, anew."""
         if self.refusal is not None:
@@ -60,7 +67,10 @@ class Told(NamedTuple):
 
 
 LOST = Told("the response is lost")
+SILENCE = Told("no response comes, however often the request is sent again")
 FAILED = Told("the effect fails")
+RENEWS = Told("the lease is renewed")
+GO_ON = Told("nothing")
 
 
 def frozen(value: Any) -> Hashable:

@@ -5,12 +5,13 @@ Each is asked once for each outside, and numbered, so that a state of the explor
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from explore.behaviour import Behaviour, GoOn, Kind, Node, Role
 from explore.invariants import Watch
-from explore.outside import FAILED, Gateway, Letter, Outside, Snapshot, Told
-from explore.space import SECONDS, SETTINGS, Play
+from explore.outside import FAILED, GO_ON, RELAY, Gateway, Letter, Outside, Snapshot, Told
+from explore.space import SENT, SETTINGS, URL, Play
 from onceq.poller import to_delete
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ class Settled(NamedTuple):
     """What becomes of the messages that are left, delivered one after the other."""
 
     outside: int
-    roles: tuple[Role, ...]
     starts: int
     broken: tuple[str, ...]
 
@@ -73,7 +73,7 @@ class Stage:
     def role(self, name: str, message_id: str, outside: int, now: int) -> Role:
         """Return an invocation that begins now."""
         event = self.play.event(message_id, name, self.snapshots[outside])
-        return Role(name, message_id, event, now, now + SECONDS * 1000)
+        return Role(name, message_id, event, now, self.play.ends_at(now))
 
     def happen(self, node: Node, outside: int, now: int) -> Happened:
         """Let the request, or the effect, happen at which a worker stands."""
@@ -95,8 +95,8 @@ class Stage:
 
         def go_on(node: Node) -> Told | None:
             nonlocal outside
-            if node.kind is Kind.CLOCK:
-                return self.time_told(now)
+            if node.kind in (Kind.CLOCK, Kind.BACK):
+                return self.passing(node, now)
             if node.kind in (Kind.ANSWER, Kind.RAISED):
                 return None
             happened = self.happen(node, outside, now)
@@ -131,8 +131,8 @@ class Stage:
             if node.kind in (Kind.ANSWER, Kind.RAISED):
                 outside, found = self.answer(outside, node)
                 return outside, starts, broken + found
-            if node.kind is Kind.CLOCK:
-                told = self.time_told(now)
+            if node.kind in (Kind.CLOCK, Kind.BACK):
+                told = self.passing(node, now)
             elif node.kind is Kind.EFFECT and fails:
                 told = FAILED
             else:
@@ -141,25 +141,38 @@ class Stage:
             node = self.behaviour.after(node, told, self.alone_from(outside, now))
 
     def settle(self, outside: int, now: int) -> Settled:
-        """Deliver what was not acknowledged, one message after the other, until nothing is left."""
+        """Deliver what was not acknowledged, one message after the other, until nothing is left.
+
+        Where the play says so the relay runs then, and what was sent is delivered.
+        """
         name = (outside, now)
         found = self._settled.get(name)
         if found is None:
-            roles: list[Role] = []
-            broken: tuple[str, ...] = ()
-            starts = 0
-            while (letters := self.snapshots[outside].letters) and not broken:
-                if len(roles) == MOST_ROUNDS:
-                    broken += (f"deadlock: {letters[0].message_id} comes back again and again",)
-                    break
-                letter = min(letters, key=_visible)
-                now = max(now, letter.visible_at)
-                role = self.role(f"later{len(roles) + 1}", letter.message_id, outside, now)
-                roles.append(role)
-                outside, begun, wrong = self.alone(role, outside, now)
-                starts, broken = starts + begun, broken + wrong
-            found = self._settled[name] = Settled(outside, tuple(roles), starts, broken)
+            found, now = self._delivered(Settled(outside, 0, ()), now, MOST_ROUNDS)
+            if self.play.relayed and not found.broken:
+                now += self.play.leap * 1000
+                found = self._then(found, self.role(f"later-{RELAY}", RELAY, found.outside, now), now)
+                there, most = posted(self.snapshots[found.outside], now)
+                found, now = self._delivered(found._replace(outside=self.intern(there)), now, MOST_ROUNDS * most)
+            self._settled[name] = found
         return found
+
+    def _delivered(self, done: Settled, now: int, most: int) -> tuple[Settled, int]:
+        for number in range(1, most + 1):
+            letters = self.snapshots[done.outside].letters
+            if done.broken or not letters:
+                return done, now
+            letter = min(letters, key=_visible)
+            now = max(now, letter.visible_at)
+            done = self._then(done, self.role(f"later{number}", letter.message_id, done.outside, now), now)
+        if letters := self.snapshots[done.outside].letters:
+            wrong = f"deadlock: {letters[0].message_id} comes back again and again"
+            done = done._replace(broken=(*done.broken, wrong))
+        return done, now
+
+    def _then(self, done: Settled, role: Role, now: int) -> Settled:
+        outside, starts, broken = self.alone(role, done.outside, now)
+        return Settled(outside, done.starts + starts, done.broken + broken)
 
     def check(self, node: Node) -> tuple[str, ...]:
         """Return what is wrong with what a worker made of what it was told."""
@@ -168,8 +181,10 @@ class Stage:
             found = self._checked[node.number] = tuple(self.watch.of_node(node))
         return found
 
-    def time_told(self, now: int) -> Told:
-        """Return the time as it is told."""
+    def passing(self, node: Node, now: int) -> Told:
+        """Return what is told where nothing happens: the time, or nothing."""
+        if node.kind is Kind.BACK:
+            return GO_ON
         found = self._times.get(now)
         if found is None:
             found = self._times[now] = Told(("time", now), now)
@@ -181,6 +196,13 @@ class Stage:
         if number == len(self.snapshots):
             self.snapshots.append(snapshot)
         return number
+
+
+def posted(outside: Snapshot, now: int) -> tuple[Snapshot, int]:
+    """Let what was sent to the queue be in it; return what stands outside then, and how many there are."""
+    sent = [number for number, (url, _) in enumerate(outside.sent) if url == URL + "JobsQueue"]
+    letters = tuple(Letter(f"{SENT}{number}", now) for number in sent)
+    return replace(outside, letters=(*outside.letters, *letters)), len(sent)
 
 
 def _visible(letter: Letter) -> tuple[int, str]:

@@ -11,11 +11,14 @@ import pytest
 from explore.by_hand import RIGHT, WRONG
 from explore.explorer import Explorer
 from explore.jobs import plays
+from explore.outside import RELAY
 from explore.rerun import Rerun
 from explore.space import Play, Used
-from onceq import claim, settling, store
+from onceq import claim, outbox, settling, store
 from onceq.decision import Busy, Request, TakeOver
+from onceq.errors import StoreUnavailable
 from onceq.outcome import Answer, Deferred, answer_of
+from onceq.relay import Relay
 from onceq.steps import Steps
 
 if TYPE_CHECKING:
@@ -23,6 +26,11 @@ if TYPE_CHECKING:
 
 PLAYS = {play.name: play for play in plays()}
 Patch = pytest.MonkeyPatch
+
+
+def with_(play: Play, **used: int) -> Play:
+    """Return a play in which the world may do no more than that."""
+    return replace(play, used=Used(**used))
 
 
 def unchanged_without_version(patch: Patch) -> None:
@@ -108,6 +116,92 @@ def acknowledges_who_is_busy(patch: Patch) -> None:
     patch.setattr(settling, "answer_of", answering)
 
 
+def renews_without_version(patch: Patch) -> None:
+    """A renewal asks for the claimant alone."""
+
+    def renew(self: Any, own: Any, *, lease_expires_at: int) -> Any:
+        new = replace(own, version=own.version + 1, lease_expires_at=lease_expires_at)
+        return self._update(own, new, "claimant = :claimant", {"claimant": own.claimant})
+
+    patch.setattr(store.Store, "renew", renew)
+
+
+def renews_without_owner(patch: Patch) -> None:
+    """A renewal asks for the version alone."""
+
+    def renew(self: Any, own: Any, *, lease_expires_at: int) -> Any:
+        new = replace(own, version=own.version + 1, lease_expires_at=lease_expires_at)
+        return self._update(own, new, "version <= :version", {"version": own.version + 1})
+
+    patch.setattr(store.Store, "renew", renew)
+
+
+def recognises_by_claimant_and_version(patch: Patch) -> None:
+    """A refused write is taken for ours if claimant and version are right, whatever else stands there."""
+
+    def refused(new: Any, item: Any) -> Any:
+        seen = type(new).from_item(item) if item else None
+        same = seen is not None and (seen.claimant, seen.version) == (new.claimant, new.version)
+        return new if same else store.Refused(seen)
+
+    patch.setattr(store, "_refused", refused)
+
+
+def follows_no_earlier_write(patch: Patch) -> None:
+    """A renewal of unknown outcome is forgotten."""
+    patch.setattr(claim.Claim, "_is_own_earlier_write", lambda _self, _seen: False)
+
+
+def completes_without_owner(patch: Patch) -> None:
+    """A completion asks whether the job is being processed, and not by whom."""
+
+    def complete(self: Any, own: Any, **end: Any) -> Any:
+        new, values = store.completed(own, own.claimant, **end), {"processing": "processing"}
+        return self._update(own, new, "#status = :processing", values, status="status")
+
+    patch.setattr(store.Store, "complete", complete)
+
+
+def takes_silence_for_success(patch: Patch) -> None:
+    """A completion that nobody answered counts as written."""
+    complete = claim.Claim.complete
+
+    def believing(self: Any, now_ms: int, result: Any, others: Any = ()) -> Any:
+        try:
+            return complete(self, now_ms, result, others)
+        except StoreUnavailable:
+            return store.completed(self.record, self.record.claimant, now_ms, 1, result)
+
+    patch.setattr(claim.Claim, "complete", believing)
+
+
+def marks_before_it_sends(patch: Patch) -> None:
+    """An entry is marked first, so that nobody sends it twice."""
+    send = Relay._send
+
+    def marking(self: Any, entries: Any) -> Any:
+        self._mark(entries, {entry.pk: "to be sent" for entry in entries}, {})
+        return send(self, entries)
+
+    patch.setattr(Relay, "_send", marking)
+
+
+def relay_marks_what_it_finds(patch: Patch) -> None:
+    """The relay marks what it finds, so that no other sends it beside it."""
+    send_page = Relay._send_page
+
+    def marking(self: Any, page: Any, done: Any) -> None:
+        self._mark(page, {entry.pk: "to be sent" for entry in page}, {})
+        send_page(self, page, done)
+
+    patch.setattr(Relay, "_send_page", marking)
+
+
+def marks_whatever_was_sent(patch: Patch) -> None:
+    """A mark does not ask whether the entry waits."""
+    patch.setattr(outbox, "PENDING", "#status <> :pending OR #status = :pending")
+
+
 def commits_one_write_after_the_other(patch: Patch) -> None:
     """A job's own writes follow its completion, each by itself."""
 
@@ -119,11 +213,42 @@ def commits_one_write_after_the_other(patch: Patch) -> None:
 
 
 NO_FAULT, EXPIRY, CRASH, LOSS = Used(), Used(expiries=1), Used(crashes=1), Used(losses=1)
+# What renewals, late writes, silence or the relay alone find: the play that shows it, and the nearest without them.
+STEP, RENEWED = PLAYS["one step"], PLAYS["renewals"]
+RELAYED = replace(PLAYS["relay"], messages=("m1", RELAY), used=EXPIRY)
+NOT_RELAYED = replace(RELAYED, messages=("m1", "m1"), used=NO_FAULT)
+ACKNOWLEDGED = "G4: m1 was acknowledged, and its job has not ended"
+THROUGH: list[tuple[Callable[[Patch], None], Play, str, Play]] = [
+    (unchanged_without_version, with_(STEP, late=1), "G3: a completed record was changed", with_(STEP)),
+    (takes_silence_for_success, with_(STEP, late=1), ACKNOWLEDGED, with_(STEP, crashes=1)),
+    (
+        renews_without_version,
+        with_(RENEWED, late=1, renewals=1),
+        "G3: a completed record was changed",
+        with_(RENEWED, late=1),
+    ),
+    (
+        renews_without_owner,
+        with_(RENEWED, expiries=1, renewals=1),
+        "G2: w1 wrote over a record of w2",
+        with_(RENEWED, renewals=1),
+    ),
+    (recognises_by_claimant_and_version, with_(RENEWED, losses=1, renewals=1), ACKNOWLEDGED, with_(RENEWED, losses=1)),
+    (
+        follows_no_earlier_write,
+        with_(RENEWED, losses=1, renewals=1),
+        "G2: a claim was given up that nobody took",
+        with_(RENEWED, losses=1),
+    ),
+    (relay_marks_what_it_finds, RELAYED, "G8: an entry was marked that nobody has sent", NOT_RELAYED),
+    (marks_whatever_was_sent, RELAYED, "G8: an entry was changed that is sent", NOT_RELAYED),
+]
 WEAKENED: list[tuple[Callable[[Patch], None], str, Used, str]] = [
-    (unchanged_without_version, "one step", Used(late=1), "G3: a completed record was changed"),
     (unchanged_without_anything, "plain", EXPIRY, "G3: a completed record was changed"),
     (free_at_any_age, "plain", NO_FAULT, "G3: a completed record was changed"),
     (free_whatever_there_is, "plain", NO_FAULT, "G2: w2 wrote over a record of w1"),
+    (completes_without_owner, "plain", EXPIRY, "G2: w1 wrote under the token w2"),
+    (marks_before_it_sends, "outbox", NO_FAULT, "G8: an entry was marked that nobody has sent"),
     (completes_whatever_was_refused, "plain", EXPIRY, "G2: a claimant whose write was refused"),
     (takes_over_under_the_old_token, "plain", EXPIRY, "G2: w1 wrote under the token w2"),
     (recognises_by_the_version, "plain", NO_FAULT, "G1: two claimants run at once"),
@@ -142,30 +267,33 @@ def test_a_weakened_rule_is_found(
 ) -> None:
     """Each rule of claim and store is there for a reason: without it some schedule breaks a promise, and is shown."""
     weaken(monkeypatch)
-    play = replace(PLAYS[name], used=used)
-    found = Explorer(play).explore(until=[rule]).found
 
-    schedule = next(choices for broken, choices in found.items() if broken.startswith(rule))
-    shown = picture(play, schedule)
+    shown = picture_of(replace(PLAYS[name], used=used), rule)
+
     assert "w1" in shown
     assert "w2" in shown
 
 
-@pytest.mark.parametrize("weaken", [unchanged_without_version, recognises_by_the_version], ids=lambda one: one.__name__)
-def test_nothing_is_found_where_the_rule_stands(weaken: Callable[[Patch], None], monkeypatch: Patch) -> None:
-    """The same plays pass unweakened, so what is found above is found for the weakening."""
-    (_, name, used, _) = next(one for one in WEAKENED if one[0] is weaken)
+@pytest.mark.parametrize(("weaken", "play", "rule", "without"), THROUGH, ids=[one[0].__name__ for one in THROUGH])
+def test_what_one_kind_of_move_alone_finds(
+    weaken: Callable[[Patch], None], play: Play, rule: str, without: Play, monkeypatch: Patch
+) -> None:
+    """No kind of move is idle: renewals, late writes, silence and the relay each find what nothing else does."""
+    weaken(monkeypatch)
 
-    assert Explorer(replace(PLAYS[name], used=used)).explore().found == {}
+    shown = picture_of(play, rule)
+
+    assert any(
+        told in shown for told in ("renew the lease", "the delayed request arrives", "the response is lost", RELAY)
+    )
+    assert Explorer(without).explore().found == {}
 
 
 @pytest.mark.parametrize(("play", "rule"), WRONG, ids=[play.name for play, _ in WRONG])
 def test_a_wrong_consumer_is_found(play: Play, rule: str) -> None:
     """Each mistake of the gallery that depends on timing has a schedule that shows it, a lane for each worker."""
-    found = Explorer(play).explore(until=[rule]).found
+    shown = picture_of(play, rule)
 
-    schedule = next(choices for broken, choices in found.items() if broken.startswith(rule))
-    shown = picture(play, schedule)
     assert "w1" in shown
     assert "w2" in shown
     times = re.search(r"happened (\d) times", rule)
@@ -181,8 +309,11 @@ def test_a_right_consumer_passes(play: Play) -> None:
     assert result.schedules > 100
 
 
-def picture(play: Play, schedule: Any) -> str:
-    """Return the lanes of a schedule, as real workers run it."""
+def picture_of(play: Play, rule: str) -> str:
+    """Return the lanes of the shortest schedule that breaks a promise, as real workers run it."""
+    found = Explorer(play).explore(until=[rule]).found
+    schedule = next((choices for broken, choices in found.items() if broken.startswith(rule)), None)
+    assert schedule is not None, f"nothing breaks {rule!r} in {play.name}, but: {[*found]}"
     rerun = Rerun(play)
     rerun.run(schedule)
     return rerun.timeline.lanes()
