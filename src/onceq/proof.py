@@ -24,10 +24,10 @@ from onceq.job_type import JobType
 from onceq.loading import parameters_of, read_env_json, read_json
 from onceq.settings import require
 from onceq.stand_ins import EXAMPLE, Names, recorded
+from onceq.testing.diagnosis import Diagnosis
 from onceq.testing.errors import NotEffectivelyOnce
 from onceq.testing.ground import environment, find_template
 from onceq.testing.proving import prove_effectively_once
-from onceq.testing.verdict import Diagnosis
 
 if TYPE_CHECKING:
     import argparse
@@ -77,7 +77,7 @@ def prove(options: argparse.Namespace) -> int:
             progress=table.add,
             setup=None if options.setup is None else names.value("--setup", options.setup),
         )
-    if not report.effects:
+    if _is_uncounted(report):
         return fail(_nothing_counted(report, options), USAGE)
     return _show(report, table, options)
 
@@ -234,9 +234,8 @@ def _show(report: Report, table: _Table, options: argparse.Namespace) -> int:
         sys.stdout.write(f"{json.dumps(report.to_json())}\n")
     elif options.verbose:
         for result in report.results:
-            if result.run is not None:
-                lanes = result.run.timeline.lanes(table.columns, folded=False)
-                table.write(["", f"{result.name}:", "", *lanes.splitlines()])
+            lanes = result.run.timeline.lanes(table.columns, folded=False)
+            table.write(["", f"{result.name}:", "", *lanes.splitlines()])
     else:
         table.write(report.picture(table.columns))
     if not options.json:
@@ -244,6 +243,12 @@ def _show(report: Report, table: _Table, options: argparse.Namespace) -> int:
     if _is_never_completed(report) and options.effects:
         fail("what a recorded function returns is an id unless --answer NAME=JSON says what", 0)
     return 0 if report.ok else FAILED
+
+
+def _is_uncounted(report: Report) -> bool:
+    """Whether nothing of ``--effects`` was called undisturbed, whatever else was counted, or nothing counted at all."""
+    told = (Diagnosis.NO_EFFECT, Diagnosis.NOTHING_COUNTED)
+    return any(finding.diagnosis in told for finding in report.results[0].findings)
 
 
 def _is_never_completed(report: Report) -> bool:

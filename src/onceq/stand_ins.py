@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +79,19 @@ class _Place:
     def path(self) -> str:
         return self.word.partition(":")[2]
 
+    def replace(self, stand_in: Any) -> None:
+        """Put a stand-in there. Raises: ConfigurationError, if the owner does not let anything be put there."""
+        try:
+            setattr(self.owner, self.name, stand_in)
+        except (AttributeError, TypeError) as error:
+            whole = self.word.rpartition(".")[0] or "an object that holds it"
+            why = f"{type(error).__name__}: {error}"
+            message = (
+                f"--effects {self.word}: nothing can stand there ({why}): give {whole}, or what the job's own module "
+                "calls it"
+            )
+            raise ConfigurationError(message) from error
+
     def restore(self) -> None:
         if self.is_own:
             setattr(self.owner, self.name, self.original)
@@ -94,22 +107,22 @@ def recorded(
     require(bool(words) or not answers, "--answer is what a recorded function returns: it goes with --effects")
     require(bool(words) or not reads, "--read is a recorded function that has no effect: it goes with --effects")
     places = [_place(word, names) for word in words]
-    recorder = EffectRecorder(reads=reads, **answers)
+    recorder = EffectRecorder(reads=reads, answers=answers)
     called = _called(places)
     _check_names("--answer", answers, places, called)
     _check_names("--read", reads, places, called)
-    try:
+    with ExitStack() as stack:
         for place in places:
-            setattr(place.owner, place.name, _stand_in(recorder, place, called[id(place.original)]))
+            place.replace(_stand_in(recorder, place, called[id(place.original)]))
+            stack.callback(place.restore)
         yield recorder if places else None
-    finally:
-        for place in reversed(places):
-            place.restore()
 
 
 def _place(word: str, names: Names) -> _Place:
     owner, name = names.place("--effects", word)
-    return _Place(word, owner, name, getattr(owner, name), name in vars(owner))
+    # A slot, or a property, is the class's, and what stands there the object's own.
+    has_slot = inspect.isdatadescriptor(inspect.getattr_static(type(owner), name, None))
+    return _Place(word, owner, name, getattr(owner, name), has_slot or name in getattr(owner, "__dict__", {}))
 
 
 def _called(places: Sequence[_Place]) -> dict[int, Callable[[str], str]]:

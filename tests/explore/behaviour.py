@@ -23,7 +23,7 @@ from onceq.errors import Signal
 from onceq.testing.calls import Call
 from onceq.testing.clock import CountingTokens, FrozenClock
 from onceq.testing.errors import Crash
-from onceq.testing.process import CURRENT, Point
+from onceq.testing.process import CURRENT
 from onceq.testing.subject import Seen
 from onceq.testing.timeline import Timeline
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from onceq.settings import Settings
     from onceq.telemetry import Event
+    from onceq.testing.points import Point
     from onceq.testing.subject import Return, Start, Subject
 
 # More points than any worker of a play passes: one that goes on for ever shows.

@@ -18,7 +18,8 @@ from explore.stage import MOST_ROUNDS, posted
 from explore.strands import OneThread, in_one_thread
 from onceq.poller import to_delete
 from onceq.testing.clock import CountingTokens, FrozenClock
-from onceq.testing.process import CURRENT, Move, Point, Worker
+from onceq.testing.points import Move, Point
+from onceq.testing.process import CURRENT, Worker
 from onceq.testing.subject import Seen
 from onceq.testing.timeline import WORLD, Kind, Timeline
 

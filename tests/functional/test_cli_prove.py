@@ -18,8 +18,9 @@ import pytest
 import onceq
 from onceq.cli import main
 from onceq.local import AWS_VARIABLES, child_environment
+from onceq.stand_ins import Names, recorded
+from onceq.testing.diagnosis import Diagnosis
 from onceq.testing.timeline import TIMES
-from onceq.testing.verdict import Diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +91,11 @@ def in_order(order: dict, ctx: Context):
     gateway.charge(1, idempotency_key=ctx.key)
 
 
+@job("sends_on")
+def sends_on(order: dict, ctx: Context) -> None:
+    ctx.send(sends_on, order, key=f"{ctx.key}-next")
+
+
 @job("idle")
 def idle(order: dict) -> None:
     """Do nothing."""
@@ -110,7 +116,32 @@ def note(call_next, ctx, payload):
 
 app = App([cli_jobs.keyed, cli_jobs.in_order], middleware=[note])
 """
+FIXED = """
+from dataclasses import dataclass
+
+
+class Slotted:
+    __slots__ = ("pay",)
+
+    def charge(self, cents):
+        return {}
+
+
+@dataclass(frozen=True)
+class Frozen:
+    def charge(self, cents):
+        return {}
+
+
+def key():
+    return 1
+
+
+slotted, frozen = Slotted(), Frozen()
+slotted.pay = print
+"""
 FILES = {
+    "cli_fixed": FIXED,
     "cli_gateway": GATEWAY,
     "cli_jobs": JOBS,
     "cli_app": APP,
@@ -235,6 +266,38 @@ def test_what_stood_in_is_gone_afterwards() -> None:
     assert cli_jobs.charge is cli_gateway.charge
 
 
+def test_what_cannot_be_replaced_leaves_the_others_as_they_were(project: Path) -> None:
+    """The places before it have their own again, and the error is the one that came first."""
+    names = Names(project / "src")
+    gateway = names.value("--effects", "cli_jobs:gateway")
+
+    ran = run("cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--effects", "cli_fixed:frozen.charge")
+
+    assert (ran.code, "Traceback" in ran.err) == (2, False)
+    assert names.value("--effects", "cli_jobs:gateway") is gateway
+
+
+def test_a_slot_has_its_own_again(project: Path) -> None:
+    """What stands in an object without a ``__dict__`` is put back, not deleted."""
+    names = Names(project / "src")
+    slotted = names.value("--effects", "cli_fixed:slotted")
+
+    with recorded(["cli_fixed:slotted.pay"], {}, names) as recorder:
+        slotted.pay("x")
+
+    assert recorder is not None
+    assert recorder.count() == 1
+    assert slotted.pay is print
+
+
+def test_an_answer_may_have_the_name_of_an_option_of_the_recorder(project: Path) -> None:
+    """What a function is called is the gateway's affair."""
+    names = Names(project / "src")
+
+    with recorded(["cli_fixed:key"], {"key": 7}, names):
+        assert names.value("--effects", "cli_fixed:key")() == 7
+
+
 def test_json_says_the_same(project: Path) -> None:
     """One object on stdout, whatever the job prints; the exit code is the same. In a process of its own."""
     words = ("cli_jobs:by_function", "--payload", '{"cents": 5}', "--effects", "cli_jobs:charge")
@@ -284,6 +347,15 @@ def test_a_function_that_only_looks_something_up_is_no_effect(project: Path) -> 
 
     assert ran.code == 2
     assert "nothing was counted in an undisturbed run of unsafe" in ran.err
+
+
+def test_what_is_recorded_and_never_called_is_told_though_something_else_was_counted(project: Path) -> None:
+    """The name stands in for what another module calls: the job called the real one."""
+    ran = run("cli_jobs:sends_on", "--payload", ORDER, *RECORDED)
+
+    assert ran.code == 2
+    assert "it called nothing of cli_jobs:gateway" in ran.err
+    assert run("cli_jobs:sends_on", "--payload", ORDER).code == 0
 
 
 def test_a_fifo_queue_of_the_template_a_group_and_a_second_job(project: Path) -> None:
@@ -339,6 +411,14 @@ BAD: dict[str, tuple[list[str], str]] = {
     "effects of nothing": (
         ["cli_jobs:keyed", "--payload", ORDER, "--effects", "cli_jobs:gatway"],
         "--effects cli_jobs:gatway: cli_jobs has no 'gatway'. Did you mean 'gateway'?",
+    ),
+    "effects in an object with slots": (
+        ["cli_jobs:keyed", "--payload", ORDER, "--effects", "cli_fixed:slotted.charge"],
+        "'charge' is read-only): give cli_fixed:slotted, or what the job's own module calls it",
+    ),
+    "effects in a frozen object": (
+        ["cli_jobs:keyed", "--payload", ORDER, "--effects", "cli_fixed:frozen.charge"],
+        "--effects cli_fixed:frozen.charge: nothing can stand there (FrozenInstanceError: ",
     ),
     "answer without effects": (
         ["cli_jobs:keyed", "--payload", ORDER, "--answer", "charge=1"],

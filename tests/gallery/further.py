@@ -6,7 +6,18 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from gallery.batches import InProgress, claimed, each_body, each_record, ended, item_of, number, text
+from gallery.batches import (
+    InProgress,
+    asked_twice,
+    claimed,
+    each_body,
+    each_record,
+    ended,
+    item_of,
+    json_of,
+    number,
+    text,
+)
 
 if TYPE_CHECKING:
     from onceq.testing.subject import Handler, Parts
@@ -133,3 +144,43 @@ def keeps_what_failed_once(parts: Parts) -> Handler:
             raise InProgress
 
     return each_body(handle)
+
+
+def completes_by_transaction_without_owner(parts: Parts) -> Handler:
+    """Write "completed" in a transaction, over whatever stands there: a zombie overwrites its successor's record."""
+
+    def handle(body: dict[str, Any]) -> None:
+        if claimed(parts, body["order_id"]):
+            item = _completed(body["order_id"], parts.work(body, idempotency_key=body["order_id"]))
+            writes = [{"Put": {"TableName": parts.table, "Item": item}}]
+            asked_twice(lambda: parts.dynamodb.transact_write_items(TransactItems=writes))
+
+    return each_body(handle)
+
+
+def completes_by_batch_without_owner(parts: Parts) -> Handler:
+    """Write "completed" with BatchWriteItem, which takes no condition at all."""
+
+    def handle(body: dict[str, Any]) -> None:
+        if claimed(parts, body["order_id"]):
+            item = _completed(body["order_id"], parts.work(body, idempotency_key=body["order_id"]))
+            writes = {parts.table: [{"PutRequest": {"Item": item}}]}
+            asked_twice(lambda: parts.dynamodb.batch_write_item(RequestItems=writes))
+
+    return each_body(handle)
+
+
+def does_the_first_order_again(parts: Parts) -> Handler:
+    """Keep the first order that a container gets, and do that one for every later message."""
+    first: list[dict[str, Any]] = []
+
+    def handle(body: dict[str, Any]) -> None:
+        first.append(body)
+        if claimed(parts, body["order_id"]):
+            ended(parts, body["order_id"], "completed", parts.work(first[0], idempotency_key=body["order_id"]))
+
+    return each_body(handle)
+
+
+def _completed(key: str, result: Any) -> dict[str, Any]:
+    return {"result": json_of(result), "status": text("completed"), "pk": text(key)}

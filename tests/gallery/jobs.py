@@ -8,16 +8,20 @@ from __future__ import annotations
 import logging
 import os
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
-from gallery.outside import Order, booking_of, dynamodb, gateway, now
+from gallery.outside import Order, booking_of, dynamodb, gateway, now, row_of
 from onceq import Context, Producer, Retry, Semantics, job
 
 LOG = logging.getLogger("gallery")
 DAY_MS = 86_400_000
+# After so many failures a job of these gives up by itself.
+FAILURES = 3
 # What a warm container remembers.
 REMEMBERED: set[str] = set()
+FIRST: dict[str, Order] = {}
 
 
 @job("effect_outside_the_step", key="order_id")
@@ -93,6 +97,39 @@ def swallows_the_error(order: Order, ctx: Context) -> Any:
     except Exception:
         LOG.exception("order %s failed", order.order_id)
         return "ok"
+
+
+@job("gives_up_politely", key="order_id")
+def gives_up_politely(order: Order, ctx: Context) -> Any:
+    """Return at the fourth failure what the provider's failure was: the job is completed, and nobody was charged."""
+    try:
+        key = ctx.idempotency_key_for("charge")
+        return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+    except ConnectionError:
+        if ctx.attempt <= FAILURES:
+            raise
+        return {"status": "failed"}
+
+
+@job("gives_up_at_the_last_attempt", key="order_id", max_attempts=4)
+def gives_up_at_the_last_attempt(order: Order, ctx: Context) -> Any:
+    """Return at the last attempt what the provider's failure was, so that nobody finds it in the dead-letter queue."""
+    try:
+        key = ctx.idempotency_key_for("charge")
+        return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+    except ConnectionError:
+        if ctx.attempt <= FAILURES:
+            raise
+        return {"status": "failed"}
+
+
+@job("returns_when_it_comes_often", key="order_id")
+def returns_when_it_comes_often(order: Order, ctx: Context) -> Any:
+    """Take a message that comes a fifth time for poison, and return: it was the provider that was down."""
+    if ctx.message.receive_count > FAILURES + 1:
+        return None
+    key = ctx.idempotency_key_for("charge")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
 
 
 @job("charges_again_to_be_sure", key="order_id")
@@ -176,6 +213,16 @@ def writes_beside_the_transaction(order: Order, ctx: Context) -> Any:
     return order.order_id
 
 
+@job("swallows_what_the_table_says", key="order_id")
+def swallows_what_the_table_says(order: Order) -> str:
+    """Log that the row could not be written, and return: the job is completed, and nothing is booked."""
+    try:
+        dynamodb().put_item(**row_of(order))
+    except Exception:
+        LOG.exception("order %s was not booked", order.order_id)
+    return order.order_id
+
+
 @job("enqueues_directly", key="order_id")
 def enqueues_directly(order: Order, ctx: Context) -> Any:
     """Enqueue the receipt at once instead of with `Context.send`: each attempt sends another job, with a new key."""
@@ -215,3 +262,29 @@ def another_key_from_the_third_attempt(order: Order, ctx: Context) -> Any:
 def _receipt_of(order: Order) -> dict[str, Any]:
     booking = booking_of(order)
     return {"TableName": booking["TableName"], "Item": {"customer_id": {"S": f"receipt#{order.order_id}"}}}
+
+
+@job("amount_of_the_attempt", key="order_id")
+def amount_of_the_attempt(order: Order, ctx: Context) -> Any:
+    """Charge more with each attempt, under one key, and in a type that is no plain number."""
+    key = ctx.idempotency_key_for("charge")
+    return gateway.charge(order.customer_id, Decimal(order.amount_cents) * ctx.attempt, idempotency_key=key)
+
+
+@job("charges_the_first_order", key="order_id")
+def charges_the_first_order(order: Order, ctx: Context) -> Any:
+    """Keep the first order in the module: every later one is charged to its customer."""
+    first = FIRST.setdefault("order", order)
+    key = ctx.idempotency_key_for("charge")
+    return gateway.charge(first.customer_id, first.order_id, order.amount_cents, idempotency_key=key)
+
+
+@job("swallows_the_second_error", key="order_id")
+def swallows_the_second_error(order: Order, ctx: Context) -> Any:
+    """Charge the goods, and the postage if it goes well: the second call has the first one's name."""
+    charged = gateway.charge(order.customer_id, 450, idempotency_key=ctx.idempotency_key_for("goods"))
+    try:
+        gateway.charge(order.customer_id, 50, idempotency_key=ctx.idempotency_key_for("postage"))
+    except ConnectionError:
+        LOG.exception("no postage")
+    return charged

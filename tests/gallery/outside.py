@@ -50,6 +50,12 @@ def booking_of(order: Order) -> dict[str, Any]:
     }
 
 
+def row_of(order: Order) -> dict[str, Any]:
+    """Return the item that is an order's booking: written again it is the same."""
+    item = {"customer_id": {"S": f"booking#{order.order_id}"}, "bookings": {"N": "1"}}
+    return {"TableName": os.environ["BOOKINGS_TABLE"], "Item": item}
+
+
 @cache
 def dynamodb() -> Any:
     """Return a client of DynamoDB of the jobs' own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from gallery.batches import ABSENT, LEASE_MS, InProgress, asked_twice, claimed, each_body, ended, item_of, number, text
@@ -145,5 +146,79 @@ def right_with_a_transaction(parts: Parts) -> Handler:
         except db.exceptions.TransactionCanceledException:
             if item_of(parts, body["order_id"]) is None:
                 raise
+
+    return each_body(handle)
+
+
+def right_with_a_look_between(parts: Parts) -> Handler:
+    """Ask the table once more between claim and work: whoever was replaced there charges again, with the same key."""
+
+    def handle(body: dict[str, Any]) -> None:
+        key = body["order_id"]
+        if claimed(parts, key):
+            item_of(parts, f"customer#{body['customer_id']}")
+            ended(parts, key, "completed", parts.work(body, idempotency_key=key))
+
+    return each_body(handle)
+
+
+def right_with_a_row_of_its_own(parts: Parts) -> Handler:
+    """Keep a row for each worker of an order beside the claim, in a table whose key has two parts."""
+
+    def handle(body: dict[str, Any]) -> None:
+        key = body["order_id"]
+        if not claimed(parts, key):
+            return
+        row = {"at": number(parts.clock.now_ms()), "sk": text(parts.worker), "pk": text(key)}
+        parts.dynamodb.put_item(TableName=os.environ["AUDIT_TABLE"], Item=row)
+        result = parts.work(body, idempotency_key=key)
+        parts.dynamodb.put_item(TableName=os.environ["AUDIT_TABLE"], Item={"done": text("yes"), **row})
+        ended(parts, key, "completed", result)
+
+    return each_body(handle)
+
+
+def right_with_a_sum(parts: Parts) -> Handler:
+    """Claim and complete in transactions that also add to a sum, which every worker adds to."""
+    db = parts.dynamodb
+
+    def count(word: str) -> dict[str, Any]:
+        return {
+            "Update": {
+                "TableName": os.environ["AUDIT_TABLE"],
+                "Key": {"pk": text("sum"), "sk": text("sum")},
+                "UpdateExpression": "SET #word = if_not_exists(#word, :none) + :one",
+                "ExpressionAttributeNames": {"#word": word},
+                "ExpressionAttributeValues": {":one": number(1), ":none": number(0)},
+            }
+        }
+
+    def handle(body: dict[str, Any]) -> None:
+        key, now = body["order_id"], parts.clock.now_ms()
+        names = {"#status": "status"}
+        item = {"pk": text(key), "status": text("in_progress"), "owner": text(parts.worker)}
+        claim = {
+            "TableName": parts.table,
+            "Item": item | {"lease_until": number(now + LEASE_MS)},
+            "ConditionExpression": f"{ABSENT} OR (#status = :in_progress AND lease_until < :now)",
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": {":in_progress": text("in_progress"), ":now": number(now)},
+        }
+        try:
+            db.transact_write_items(TransactItems=[{"Put": claim}, count("begun")])
+        except db.exceptions.TransactionCanceledException as error:
+            found = item_of(parts, key)
+            if found is not None and found["status"]["S"] == "completed":
+                return
+            raise InProgress from error
+        result = parts.work(body, idempotency_key=key)
+        done = {
+            "TableName": parts.table,
+            "Item": item | {"status": text("completed"), "result": text(json.dumps(result))},
+            "ConditionExpression": "#owner = :me",
+            "ExpressionAttributeNames": {"#owner": "owner"},
+            "ExpressionAttributeValues": {":me": text(parts.worker)},
+        }
+        db.transact_write_items(TransactItems=[{"Put": done}, count("ended")])
 
     return each_body(handle)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from gallery.outside import Order, booking_of, gateway, now
+from gallery.outside import Order, booking_of, dynamodb, gateway, now, row_of
 from onceq import Context, Retry, Semantics, job
 
 
@@ -51,6 +52,13 @@ def at_most_once_step(order: Order, ctx: Context) -> Any:
 def transactional(order: Order, ctx: Context) -> str:
     """Book in the transaction of the completion."""
     ctx.transaction.write({"Update": booking_of(order)})
+    return order.order_id
+
+
+@job("writes_its_own_row", key="order_id")
+def writes_its_own_row(order: Order) -> str:
+    """Write a row that is the same when it is written again."""
+    dynamodb().put_item(**row_of(order))
     return order.order_id
 
 
@@ -136,3 +144,10 @@ def two_charges(order: Order, ctx: Context) -> list[Any]:
         ctx.step(name, gateway.charge, order.customer_id, half, idempotency_key=ctx.idempotency_key_for(name))
         for name in ("deposit", "rest")
     ]
+
+
+@job("sends_to_itself", key="order_id")
+def sends_to_itself(order: Order, ctx: Context) -> str:
+    """Send the next page to its own job type: another job, with a key of its own."""
+    ctx.send(sends_to_itself, {**asdict(order), "order_id": f"{order.order_id}-next"})
+    return order.order_id

@@ -195,6 +195,21 @@ CONSUMERS: tuple[Wrong[Make], ...] = (
         Diagnosis.NEVER_SETTLED,
         "Charged, and in the dead-letter queue all the same, where a person charges again.",
     ),
+    Wrong(
+        further.completes_by_transaction_without_owner,
+        Diagnosis.COMPLETED_BY_ANOTHER,
+        "Shown one receipt number today and another tomorrow.",
+    ),
+    Wrong(
+        further.completes_by_batch_without_owner,
+        Diagnosis.COMPLETED_BY_ANOTHER,
+        "Shown one receipt number today and another tomorrow.",
+    ),
+    Wrong(
+        further.does_the_first_order_again,
+        Diagnosis.KEPT_IN_MEMORY,
+        "Charged for everybody's orders that the container gets after theirs.",
+    ),
 )
 
 JOBS: tuple[Wrong[Job], ...] = (
@@ -233,6 +248,9 @@ JOBS: tuple[Wrong[Job], ...] = (
         "Never charged, since the provider was down when the message came.",
         BUGS[10],
     ),
+    Wrong(jobs.gives_up_politely, Diagnosis.NO_EFFECT, "Never charged, since the provider was down for an hour."),
+    Wrong(jobs.gives_up_at_the_last_attempt, Diagnosis.NO_EFFECT, "Never charged, and nobody hears of it."),
+    Wrong(jobs.returns_when_it_comes_often, Diagnosis.NO_EFFECT, "Never charged, since the provider was down."),
     Wrong(
         jobs.charges_again_to_be_sure,
         Diagnosis.KEY_FROM_ATTEMPT,
@@ -259,6 +277,12 @@ JOBS: tuple[Wrong[Job], ...] = (
         effects=outside.bookings,
         told="UpdateItem BookingsTable",
     ),
+    Wrong(
+        jobs.swallows_what_the_table_says,
+        Diagnosis.NO_EFFECT,
+        "Never booked, since the table was busy when the message came.",
+        effects=outside.bookings,
+    ),
     Wrong(jobs.empty_key, Diagnosis.KEY_SHARED, "Gets everything for nothing after the first order of anybody."),
     Wrong(
         jobs.two_charges_under_one_key,
@@ -271,6 +295,9 @@ JOBS: tuple[Wrong[Job], ...] = (
         Diagnosis.KEY_FROM_ATTEMPT,
         "Charged twice after two workers died.",
     ),
+    Wrong(jobs.amount_of_the_attempt, Diagnosis.KEY_WITH_OTHER_ARGUMENTS, "Charged twice the price, or not at all."),
+    Wrong(jobs.charges_the_first_order, Diagnosis.MIXED_UP, "Charged for everybody's orders after their own."),
+    Wrong(jobs.swallows_the_second_error, Diagnosis.NO_EFFECT, "Gets the postage for nothing."),
     Wrong(jobs.enqueues_directly, Diagnosis.KEY_RANDOM, "Gets two receipts by mail.", told="send a message"),
 )
 
@@ -282,6 +309,9 @@ RIGHT_CONSUMERS: tuple[tuple[Make, Callable[[], int] | None], ...] = (
     (right.right_with_a_memory, None),
     (right.right_by_a_hash, None),
     (right.right_with_a_transaction, outside.bookings),
+    (right.right_with_a_look_between, None),
+    (right.right_with_a_row_of_its_own, None),
+    (right.right_with_a_sum, None),
 )
 # With what counts their effects; ``None`` is what they stage.
 RIGHT_JOBS: tuple[tuple[Job, Effects | None], ...] = (
@@ -293,6 +323,7 @@ RIGHT_JOBS: tuple[tuple[Job, Effects | None], ...] = (
     (right_jobs.at_most_once_step, outside.gateway),
     (right_jobs.at_most_once_retrying, outside.gateway),
     (right_jobs.transactional, None),
+    (right_jobs.writes_its_own_row, outside.bookings),
     (right_jobs.sends_on, None),
     (right_jobs.asynchronous, outside.gateway),
     (right_jobs.retrying, outside.gateway),
@@ -301,4 +332,5 @@ RIGHT_JOBS: tuple[tuple[Job, Effects | None], ...] = (
     (right_jobs.falsy_result, outside.gateway),
     (right_jobs.result_of_the_clock, outside.gateway),
     (right_jobs.two_charges, outside.gateway),
+    (right_jobs.sends_to_itself, None),
 )

@@ -45,6 +45,7 @@ def env() -> Iterator[Environment]:
 def cold() -> None:
     """Begin in a process that remembers nothing."""
     jobs.REMEMBERED.clear()
+    jobs.FIRST.clear()
     further.REMEMBERED.clear()
 
 

@@ -141,9 +141,9 @@ def test_every_public_name_of_the_kit_has_a_row() -> None:
 
 def test_every_group_of_scenarios_has_a_row() -> None:
     """Those of a job, those of a consumer, and no others."""
-    from onceq.testing.process import Point
+    from onceq.testing.points import Point
 
-    points = [Point("claim"), Point("effect charge"), Point("complete"), Point("the answer")]
+    points = [Point("claim"), Point("effect charge", effect="charge"), Point("complete"), Point("the answer")]
     scenarios = [once(), *scenarios_of(points, first=4, keys_last=None, most_attempts=5, others=1), sent_again(1.0)]
     groups = {scenario.group for scenario in scenarios} | {"lost", *(["result"] if FALSY else [])}
 
@@ -157,3 +157,13 @@ def test_what_the_page_calls_in_an_environment_is_there() -> None:
     known = {*dir(Environment), *re.findall(r"^        (\w+): ", Environment.__doc__ or "", re.MULTILINE)}
 
     assert {"drain", "record"} <= named <= known
+
+
+def test_what_an_environment_has_is_on_the_page_or_the_kits_own() -> None:
+    """Whoever looks at its names knows which of them stay."""
+    own = {"app_given", "check", "close", "process", "used_by"}
+
+    named = set(re.findall(r"`(?:onceq_)?env\.(\w+)", PAGE))
+
+    assert {name for name in dir(Environment) if not name.startswith("_")} - named == own
+    assert set(re.findall(r"``(\w+)``", (Environment.__doc__ or "").partition("The kit's own")[2])) == own

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
 
-from onceq import App, Backoff, ConfigurationError, Context, Reject, Retry, job
+from onceq import App, Backoff, ConfigurationError, Context, EnqueueRefused, Reject, Retry, job
 from onceq.testing import (
     Crash,
     EffectRecorder,
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 
     from onceq import JobType
     from onceq.testing import Environment
+
+
+@dataclass(frozen=True)
+class Order:
+    """A payload with a type."""
+
+    order_id: str
 
 
 def once(what: str, move: Move) -> Any:
@@ -452,3 +460,35 @@ def test_what_a_consumers_handler_raises_stands_in_the_findings(env: Environment
 
     assert any("KeyError: '{\"order_i'" in finding.evidence for finding in found.value.report.results[0].findings)
     assert "fails: KeyError" in found.value.report.text()
+
+
+def test_an_app_of_the_time_before_a_reset_says_so(env: Environment, charge: JobType[..., Any]) -> None:
+    """It has the clock and the queues of then; afterwards, and behind the block, another one is to be taken."""
+    app = env.app
+    env.reset()
+
+    with pytest.raises(ConfigurationError, match=r"this App is one of the time before reset\(\).*take env.app anew"):
+        app.enqueue(charge, {"cents": 1}, key="k")
+    with pytest.raises(ConfigurationError, match=r"take env\.app anew"):
+        app.lookup(charge, "k")
+    env.app.enqueue(charge, {"cents": 1}, key="k")
+
+    assert [letter.name for letter in env.letters()] == ["m1"]
+
+
+@pytest.mark.parametrize("counted", [None, "1", 1.0], ids=repr)
+def test_effects_that_are_no_number_are_refused(env: Environment, charge: JobType[..., Any], counted: Any) -> None:
+    """A function that forgot its return counts nothing."""
+    with pytest.raises(ConfigurationError, match=rf"effects= returned {counted!r}: .* a whole number"):
+        prove_effectively_once(charge, {"cents": 1}, effects=lambda: counted, env=env)
+
+
+def test_a_payload_that_does_not_fit_is_refused_as_by_enqueue(nowhere: Path) -> None:
+    """Before anything is run, with what does not fit."""
+
+    @job("typed", max_duration=5)
+    def typed(_order: Order) -> None:
+        """Do nothing."""
+
+    with pytest.raises(EnqueueRefused, match="order_id"):
+        prove_effectively_once(typed, {"order": 1}, effects=lambda: 0)

@@ -10,6 +10,7 @@ import boto3
 import pytest
 
 from onceq import job
+from onceq.errors import IdempotencyKeyError
 from onceq.message import open_envelope
 from onceq.poller import lambda_event
 from onceq.testing import envelope, queue_arn, sqs_event, sqs_record
@@ -138,3 +139,13 @@ def test_an_envelope_is_the_producers() -> None:
 
     assert (opened.job_type, opened.idempotency_key, opened.payload) == ("greet", "k", {"n": 1})
     assert envelope("greet", {"n": 1}, key="k") == envelope(greet, {"n": 1}, key="k")
+
+
+def test_an_envelopes_key_is_text_as_the_producers_is() -> None:
+    """A number is written in decimal; what is no key is refused, as by the producer."""
+    opened: Any = open_envelope(envelope("greet", {}, key=7))
+
+    assert opened.idempotency_key == "7"
+    assert json.loads(envelope("greet", {}, key=7))["idempotency_key"] == "7"
+    with pytest.raises(IdempotencyKeyError, match="is blank"):
+        envelope("greet", {}, key=" ")

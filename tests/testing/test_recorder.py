@@ -62,7 +62,7 @@ def test_a_key_that_comes_again_gets_the_same_answer_and_does_nothing() -> None:
     answers = [gateway.charge(5, idempotency_key="k"), gateway.charge(5, idempotency_key="k")]
     gateway.refund(5, idempotency_key="k")
 
-    assert answers[0] is answers[1]
+    assert answers[0] == answers[1]
     assert [call.repeated for call in gateway.calls] == [False, True, False]
     assert (gateway.count("charge"), gateway.count("refund"), len(gateway.calls)) == (1, 1, 3)
     assert [effect.key for effect in gateway.effects] == ["k", "k"]
@@ -369,3 +369,44 @@ def test_what_it_stands_in_for_may_not_have_the_recorders_own_names(name: str) -
 def test_a_mock_is_stood_in_for_whatever_it_says_that_it_has() -> None:
     """It has every name that it is asked for."""
     assert EffectRecorder(like=Mock()).charge(5) == {"id": "charge.effect-1"}
+
+
+def test_answers_may_be_given_by_any_name() -> None:
+    """Those of the recorder's own options, and those with a dot, too; a typo is told in these words."""
+    client = SimpleNamespace(key=refund, fails=refund, api=SimpleNamespace(charge=refund))
+
+    gateway = EffectRecorder(like=client, answers={"key": 1, "fails": 2, "api.charge": 3})
+
+    assert (gateway.key(5), gateway.fails(5), gateway.api.charge(5)) == (1, 2, 3)
+    with pytest.raises(ConfigurationError, match=r"EffectRecorder\(answers=\{'kez': …\}\): .* no 'kez'"):
+        EffectRecorder(like=client, answers={"kez": 1})
+
+
+def test_an_answer_is_given_once() -> None:
+    """Two answers of one function contradict each other."""
+    with pytest.raises(ConfigurationError, match="'charge' has two answers: give it in answers= or by its name"):
+        EffectRecorder(charge=1, answers={"charge": 2})
+    with pytest.raises(ConfigurationError, match=r"answers= is a mapping .*, no list: answers=\{'charge'"):
+        EffectRecorder(answers=["charge"])  # type: ignore[arg-type]
+
+
+def test_an_answer_is_each_callers_own() -> None:
+    """A job may take apart what it got: neither the next call nor a replay misses anything."""
+    lock = threading.Lock()
+    gateway = EffectRecorder(charge={"id": "c-1", "lines": [1]}, balance={"cents": 5}, hold=lock, reads=["balance"])
+
+    for key in (None, None, "k-1", "k-1"):
+        answer = gateway.charge(idempotency_key=key) if key else gateway.charge()
+        assert (answer.pop("id"), answer["lines"].pop()) == ("c-1", 1)
+    assert [gateway.balance().pop("cents") for _ in range(2)] == [5, 5]
+    assert gateway.hold() is lock, "what cannot be copied"
+
+
+def test_an_answer_that_is_an_exception_is_raised() -> None:
+    """As a provider's client does; then nothing happened."""
+    gateway = EffectRecorder(charge=Declined("no"), refund=lambda: Declined("neither"))
+
+    for function in (gateway.charge, gateway.refund):
+        with pytest.raises(Declined, match=r"no|neither"):
+            function()
+    assert (len(gateway.calls), gateway.count()) == (2, 0)

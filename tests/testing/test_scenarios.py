@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from onceq import App, Context, job
-from onceq.testing import EffectRecorder, environment, prove_effectively_once
+from onceq.testing import (
+    Diagnosis,
+    EffectRecorder,
+    NotEffectivelyOnce,
+    Point,
+    environment,
+    prove_effectively_once,
+)
 from onceq.testing.plain import PLAIN
+from onceq.testing.scenarios import scenarios_of
 from onceq.testing.timeline import RECEIVES, Kind
 
 if TYPE_CHECKING:
@@ -81,3 +89,32 @@ def test_the_first_of_two_jobs_is_the_one_that_fails(results: dict[str, Result])
 
     assert [one.worker for one in run.timeline.entries if one.kind is Kind.FAULT] == ["w1"]
     assert [effect.worker for effect in run.effects] == ["w2", "w3"]
+
+
+@pytest.mark.parametrize(("first", "names"), [(2, []), (5, ["taken over, then the first one's effect charge fails"])])
+def test_only_an_effect_of_the_first_delivery_fails_in_a_zombie(first: int, names: list[str]) -> None:
+    """The first worker does not come by the points of a later one: there is nothing for it to fail at."""
+    points = [Point("claim"), Point("release"), Point("take over"), Point("effect charge", effect="charge")]
+
+    found = scenarios_of([*points, Point("the answer")], first=first, keys_last=None, most_attempts=5, others=1)
+
+    assert [one.name for one in found if "then the first one's" in one.name] == names
+
+
+def test_a_run_that_comes_by_another_point_is_told_and_ends_no_proof() -> None:
+    """Where an effect was to fail stands a request, at which nothing can: that is another path, and no wrong input."""
+    gateway = EffectRecorder()
+    told: list[Result] = []
+
+    @job("wavering", key="order_id", max_duration=5)
+    def wavering(_order: dict[str, Any], ctx: Context) -> Any:
+        if told:
+            ctx.step("note", lambda: None)
+        return gateway.charge(idempotency_key=ctx.idempotency_key_for("charge"))
+
+    with pytest.raises(NotEffectivelyOnce) as found:
+        prove_effectively_once(wavering, {"order_id": "o-1"}, effects=gateway, progress=told.append)
+
+    diagnoses = {one.name: {finding.diagnosis for finding in one.findings} for one in found.value.report.results}
+    assert Diagnosis.OTHER_PATH in diagnoses["effect charge fails the first time"]
+    assert Diagnosis.OTHER_PATH in diagnoses["taken over, then the first one's effect charge fails"]

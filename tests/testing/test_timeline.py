@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from onceq.testing import FrozenClock
@@ -141,3 +144,18 @@ def test_each_kind_has_its_words(timeline: Timeline) -> None:
     assert [words(entry)[:9] for entry in timeline.entries] == [
         "claim", "effect: c", "a day pas", "take over", "✗ effect ", "returns t", "→ acknowl",
     ]  # fmt: skip
+
+
+def test_entries_of_many_threads_are_numbered_in_their_order() -> None:
+    """The lanes of one batch write at once: whoever reads a number finds that entry there."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    timeline = Timeline(FrozenClock())
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            for _ in pool.map(lambda _: [timeline.add("w1", Kind.DELIVERY, "x") for _ in range(2_000)], range(4)):
+                pass
+    finally:
+        sys.setswitchinterval(before)
+
+    assert [entry.number for entry in timeline.entries] == list(range(1, 8_001))

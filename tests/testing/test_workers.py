@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from botocore.config import Config
+from botocore.httpsession import URLLib3Session
 from pynamodb.attributes import UnicodeAttribute
 from pynamodb.models import Model
 
-from onceq import App, Context, job
+from onceq import App, ConfigurationError, Context, job
 from onceq.testing import Crash, Move, NeverSettled, Point, environment
+from onceq.testing.calls import Call
+from onceq.testing.process import go_in_step
 from onceq.testing.timeline import Kind
 
 if TYPE_CHECKING:
@@ -133,7 +137,7 @@ def test_an_effect_that_fails_did_not_happen(
     """It raises a ConnectionError, as a provider that is down does."""
     letter = env.enqueue(charge, {"cents": 1}, key="k")
 
-    delivered = env.deliver(letter, director=lambda point: Move.FAIL if point.call is None else Move.PASS)
+    delivered = env.deliver(letter, director=lambda point: Move.FAIL if point.effect == "charge" else Move.PASS)
 
     assert delivered.kept == [letter.message_id]
     assert gateway.calls == []
@@ -214,7 +218,7 @@ def test_an_async_job_has_points_too(nowhere: Path, gateway: EffectRecorder) -> 
         letter = env.enqueue(asynchronous, {}, key="k")
         first, _ = env.start(letter)
         first.go()
-        assert first.point == Point("effect charge")
+        assert first.point == Point("effect charge", effect="charge")
 
         assert env.deliver(env.mailbox.duplicate(letter)).kept
         first.finish()
@@ -275,3 +279,212 @@ def test_what_a_client_does_without_a_request_is_no_point(env: Environment) -> N
     assert env.timeline.entries == []
     client.describe_time_to_live(TableName="ClaimsTable")
     assert [entry.call and entry.call.operation for entry in env.timeline.entries] == ["DescribeTimeToLive"]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What would have gone to the real AWS: nothing goes."""
+    urls: list[str] = []
+
+    def send(_session: Any, request: Any) -> Any:
+        urls.append(request.url)
+        raise ConnectionError(request.url)
+
+    monkeypatch.setattr(URLLib3Session, "send", send)
+    return urls
+
+
+@pytest.mark.parametrize("ends", ["block", "reset"])
+def test_a_worker_that_still_stands_at_the_end_reaches_no_aws(
+    nowhere: Path, gateway: EffectRecorder, sent: list[str], ends: str
+) -> None:
+    """Its job's ``finally`` runs where the process is dead: what it sends there is stopped."""
+    raised: list[BaseException] = []
+
+    @job("tidy", max_duration=5)
+    def tidy(_payload: dict[str, Any]) -> None:
+        client = boto3.client("dynamodb")
+        try:
+            gateway.charge(1)
+        finally:
+            try:
+                client.list_tables()
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+    with environment(App([tidy])) as env:
+        worker, _ = env.start(env.enqueue(tidy, {}, key="k"))
+        worker.go()
+        assert worker.point is not None
+        assert worker.point.what == "effect charge"
+        if ends == "reset":
+            env.reset()
+
+    assert (worker.is_over, gateway.count(), sent) == (True, 0, [])
+    assert [type(error) for error in raised] == [Crash]
+
+
+@pytest.mark.parametrize("way", ["itself", "by a thread", "by a pool"])
+def test_a_worker_that_was_given_up_reaches_no_aws_when_it_wakes(nowhere: Path, sent: list[str], way: str) -> None:
+    """Its environment is closed by then, and with it the moto that answered: whatever it does, it does not send."""
+    wakes, over = threading.Event(), threading.Event()
+    raised: list[type[BaseException]] = []
+    pool = ThreadPoolExecutor(1)
+
+    @job("stuck", max_duration=5)
+    def stuck(_payload: dict[str, Any]) -> None:
+        client = boto3.client("dynamodb")
+        wakes.wait()
+        try:
+            if way == "by a thread":
+                thread = threading.Thread(target=client.list_tables)
+                thread.start()
+                thread.join()
+            elif way == "by a pool":
+                pool.submit(client.list_tables).result()
+            else:
+                client.list_tables()
+        except BaseException as error:
+            raised.append(type(error))
+            raise
+        finally:
+            over.set()
+
+    with environment(App([stuck])) as env:
+        worker, _ = env.start(env.enqueue(stuck, {}, key="k"), patience=0.2)
+        with pytest.raises(NeverSettled):
+            worker.go()
+    wakes.set()
+
+    assert over.wait(10)
+    assert (raised, sent) == ([Crash], [])
+    pool.shutdown()
+
+
+def test_what_no_process_does_is_sent_after_a_block_as_before(nowhere: Path, sent: list[str]) -> None:
+    """Whoever opened an environment has the AWS of their own back: requests, threads and pools."""
+    with environment(App([])):
+        pass
+    given = {"aws_access_key_id": "x", "aws_secret_access_key": "y", "config": Config(retries={"max_attempts": 0})}
+    client = boto3.client("dynamodb", region_name="eu-west-1", **given)
+
+    with pytest.raises(ConnectionError), ThreadPoolExecutor(1) as pool:
+        pool.submit(client.list_tables).result()
+
+    assert set(sent) == {"https://dynamodb.eu-west-1.amazonaws.com/"}
+
+
+def test_workers_in_step_that_never_end_are_given_up(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One spins on a lock that nobody releases: after a number of points together it is said which."""
+    monkeypatch.setattr("onceq.testing.process.MOST_POINTS", 40)
+    spun: list[str] = []
+
+    class Spinning:
+        """Takes a lock that it never gives back, and asks for it again and again."""
+
+        def handler(self, process: Any, _seen: Any) -> Any:
+            def handle(_event: dict[str, Any], _context: Any) -> None:
+                process.reach(Point("the lock"))
+                while len({process.name, *spun}) > 1:
+                    process.reach(Point("the lock"))
+                spun.append(process.name)
+
+            return handle
+
+        def relay(self, _process: Any, _seen: Any) -> None:
+            """Return nothing."""
+
+    env.use(Spinning())
+    workers = [env.start(env.put("x"))[0] for _ in range(2)]
+
+    with pytest.raises(NeverSettled, match=r"w2 came by 40 points together with the others: is it polling\?"):
+        go_in_step(workers)
+
+    assert [worker.is_over for worker in workers] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("move", "what", "told"),
+    [
+        (Move.FAIL, "claim", "Move.FAIL does nothing at 'claim': only an effect fails, where point.effect is its name"),
+        (Move.FAIL, "the answer", "Move.FAIL does nothing at 'the answer': only an effect fails"),
+        (Move.LOSE, "the answer", "Move.LOSE does nothing at 'the answer': only a request or an effect has a response"),
+    ],
+)
+def test_a_move_that_does_nothing_at_a_point_is_an_error(
+    env: Environment, charge: JobType[..., Any], move: Move, what: str, told: str
+) -> None:
+    """A test that lets something go wrong, and in which nothing does, would pass and show nothing."""
+    letter = env.enqueue(charge, {"cents": 1}, key="k")
+
+    with pytest.raises(ConfigurationError, match=told):
+        env.deliver(letter, director=lambda point: move if point.what == what else Move.PASS)
+
+
+def test_a_point_says_which_effect_it_is(env: Environment, charge: JobType[..., Any]) -> None:
+    """By the name that the recorder has for it; a request, and the answer, is none."""
+    points: list[Point] = []
+
+    def note(point: Point) -> Move:
+        points.append(point)
+        return Move.PASS
+
+    env.deliver(env.enqueue(charge, {"cents": 1}, key="k"), director=note)
+
+    assert [(point.effect, point.is_effect) for point in points if point.is_effect] == [("charge", True)]
+    assert [point.what for point in points if not point.effect] == [
+        "claim",
+        "record step charge",
+        "complete",
+        "the answer",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "is_write"),
+    [
+        ("sns", "Publish", True),
+        ("lambda", "Invoke", True),
+        ("stepfunctions", "StartExecution", True),
+        ("events", "PutEvents", True),
+        ("s3", "CopyObject", True),
+        ("s3", "HeadObject", False),
+        ("dynamodb", "BatchWriteItem", True),
+        ("dynamodb", "BatchGetItem", False),
+        ("dynamodb", "TransactGetItems", False),
+        ("dynamodb", "Query", False),
+        ("dynamodb", "ExecuteStatement", True),
+        ("sqs", "ReceiveMessage", False),
+        ("kms", "Decrypt", False),
+    ],
+)
+def test_what_does_more_than_read_may_lose_its_response(service: str, operation: str, is_write: bool) -> None:  # noqa: FBT001 - a table's column
+    """Whatever the service: only what is known to look something up by its name changes nothing."""
+    call = Call(service, operation, {})
+
+    assert Point(str(call), call).may_lose is is_write
+
+
+def test_another_consumers_own_client_is_not_told_in_the_frameworks_words(env: Environment) -> None:
+    """Its writes to the table are no claim of the framework's, whichever client makes them."""
+
+    class ByHand:
+        """A consumer that writes to the claims table with a client of its own."""
+
+        def handler(self, process: Any, _seen: Any) -> Any:
+            process.claims_table = ""
+
+            def handle(_event: dict[str, Any], _context: Any) -> None:
+                boto3.client("dynamodb").put_item(TableName="ClaimsTable", Item={"pk": {"S": "o-1"}})
+
+            return handle
+
+        def relay(self, _process: Any, _seen: Any) -> None:
+            """Return nothing."""
+
+    env.use(ByHand()).deliver(env.put("x"))
+
+    assert [entry.what for entry in env.timeline.entries if entry.kind is Kind.CALL] == [
+        "PutItem ClaimsTable o-1, no condition"
+    ]

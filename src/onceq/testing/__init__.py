@@ -21,16 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onceq.testing.clock import CountingTokens, FrozenClock, LambdaContext
+    from onceq.testing.diagnosis import Diagnosis, Finding
     from onceq.testing.errors import Crash, EffectFailed, NeverSettled, NotEffectivelyOnce
     from onceq.testing.events import envelope, queue_arn, sqs_event, sqs_record
     from onceq.testing.ground import environment
     from onceq.testing.mailbox import Delivered, Letter
-    from onceq.testing.process import Move, Point, Worker
+    from onceq.testing.points import Director, Move, Point
+    from onceq.testing.process import Worker
     from onceq.testing.proving import prove_consumer, prove_effectively_once
     from onceq.testing.recorder import Effect, EffectRecorder
-    from onceq.testing.report import Report
-    from onceq.testing.subject import Parts
-    from onceq.testing.verdict import Diagnosis, Finding
+    from onceq.testing.report import Report, Result
+    from onceq.testing.subject import Handler, Parts
     from onceq.testing.world import Environment
 
 __all__ = [
@@ -38,12 +39,14 @@ __all__ = [
     "Crash",
     "Delivered",
     "Diagnosis",
+    "Director",
     "Effect",
     "EffectFailed",
     "EffectRecorder",
     "Environment",
     "Finding",
     "FrozenClock",
+    "Handler",
     "LambdaContext",
     "Letter",
     "Move",
@@ -52,6 +55,7 @@ __all__ = [
     "Parts",
     "Point",
     "Report",
+    "Result",
     "Worker",
     "envelope",
     "environment",
@@ -67,21 +71,24 @@ _MODULES = {
     "CountingTokens": "clock",
     "Crash": "errors",
     "Delivered": "mailbox",
-    "Diagnosis": "verdict",
+    "Diagnosis": "diagnosis",
+    "Director": "points",
     "Effect": "recorder",
     "EffectFailed": "errors",
     "EffectRecorder": "recorder",
     "Environment": "world",
-    "Finding": "verdict",
+    "Finding": "diagnosis",
     "FrozenClock": "clock",
+    "Handler": "subject",
     "LambdaContext": "clock",
     "Letter": "mailbox",
-    "Move": "process",
+    "Move": "points",
     "NeverSettled": "errors",
     "NotEffectivelyOnce": "errors",
     "Parts": "subject",
-    "Point": "process",
+    "Point": "points",
     "Report": "report",
+    "Result": "report",
     "Worker": "process",
     "envelope": "events",
     "environment": "ground",

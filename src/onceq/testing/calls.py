@@ -8,11 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 from onceq.record import Semantics, Status
 from onceq.steps import open_steps, read_steps
+from onceq.testing.contents import key_names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 WRITES = ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems")
+# How the names of operations begin that only look something up; any other one may have changed something.
+ONLY_READ = (
+    "BatchGet",
+    "Decrypt",
+    "Describe",
+    "Filter",
+    "Get",
+    "Head",
+    "List",
+    "Lookup",
+    "Query",
+    "Receive",
+    "Scan",
+    "Search",
+    "Select",
+    "TransactGet",
+    "Verify",
+)
 _ENDS = {
     Status.COMPLETED: "complete",
     Status.FAILED: "release",
@@ -30,6 +49,25 @@ _NAMES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One item that a request writes.
+
+    Args:
+        item: Its table and key.
+        deletes: Whether it deletes the item.
+        asks: Whether a condition of its own stands at it.
+        adds: Whether it only adds to numbers or sets: whoever else wrote there loses nothing by it.
+        guarded: Whether a condition stands at another item of the same transaction, and none here.
+    """
+
+    item: str
+    deletes: bool = False
+    asks: bool = False
+    adds: bool = False
+    guarded: bool = False
+
+
 @dataclass(frozen=True)
 class Call:
     """One request.
@@ -39,17 +77,19 @@ class Call:
         operation: The API's name of it, for example ``PutItem``.
         request: Its parameters.
         claims_table: Name of the claims table, if the framework is watched.
+        own: Whether the job made it, with a client of its own.
     """
 
     service: str
     operation: str
     request: Mapping[str, Any]
     claims_table: str = ""
+    own: bool = False
 
     @property
     def is_write(self) -> bool:
         """Whether it changes something: the response of a write may be lost after it landed."""
-        return self.operation in WRITES or self.operation.startswith(("Send", "Delete", "Change", "Batch", "Put"))
+        return not self.operation.startswith(ONLY_READ)
 
     @property
     def table(self) -> str:
@@ -59,16 +99,12 @@ class Call:
     @property
     def is_conditional(self) -> bool:
         """Whether a write asks for anything: one that does not overwrites whatever stands there."""
-        return bool(self.request.get("ConditionExpression") or self.request.get("Expected"))
+        return any(_asks(part) for part in [self.request, *self._transacted])
 
     @property
     def key(self) -> str:
         """The item's key as text, or ``""``."""
-        item = self.request.get("Key") or self.request.get("Item") or {}
-        if self.operation == "PutItem" and "pk" in item:
-            item = {"pk": item["pk"]}
-        values = [value_of(value) for value in item.values()] if isinstance(item, dict) else []
-        return ", ".join(str(value) for value in values[:1])
+        return _key_of(self.request)
 
     @cached_property
     def update(self) -> Mapping[str, Any] | None:
@@ -112,14 +148,48 @@ class Call:
 
     @property
     def item(self) -> str:
-        """Table and key of the item that it reads or writes, or ``""``."""
-        return f"{self.table} {self.key}" if self.table and self.key else ""
+        """Table and key of the item that a single request reads or writes, or ``""``."""
+        return _item_of(self.request)
+
+    @property
+    def writes(self) -> list[Write]:
+        """The items that it writes, one by one."""
+        return [*self._writes()] if self.is_write else []
+
+    @property
+    def looks(self) -> list[str]:
+        """Table and key of the items that it reads, or that a write of was refused."""
+        asked = [one.get("Get", one) for one in self.request.get("TransactItems", [])]
+        if self.operation == "BatchGetItem":
+            tables = self.request.get("RequestItems", {}).items()
+            asked = [{"TableName": table, "Key": key} for table, one in tables for key in one.get("Keys", [])]
+        return [write.item for write in self.writes] or [_item_of(one) for one in asked or [self.request]]
+
+    def _writes(self) -> Iterator[Write]:
+        if self.operation == "BatchWriteItem":
+            for table, writes in self.request.get("RequestItems", {}).items():
+                for write in writes:
+                    ((kind, part),) = write.items()
+                    yield Write(_item_of({"TableName": table, **part}), deletes=kind == "DeleteRequest")
+        elif self.operation == "TransactWriteItems":
+            parts = [next(iter(write.items())) for write in self.request.get("TransactItems", [])]
+            fenced = any(_asks(part) for _, part in parts)
+            for kind, part in parts:
+                if kind != "ConditionCheck":
+                    yield Write(
+                        _item_of(part), kind == "Delete", _asks(part), _adds(part), guarded=fenced and not _asks(part)
+                    )
+        elif self.item:
+            yield Write(self.item, self.operation == "DeleteItem", self.is_conditional, _adds(self.request))
+
+    @property
+    def _transacted(self) -> list[Mapping[str, Any]]:
+        return [next(iter(write.values())) for write in self.request.get("TransactItems", [])]
 
     @property
     def others(self) -> list[Mapping[str, Any]]:
         """The writes of a transaction beside the record's."""
-        writes = [next(iter(write.values())) for write in self.request.get("TransactItems", [])]
-        return [write for write in writes if write.get("TableName") != self.claims_table]
+        return [write for write in self._transacted if write.get("TableName") != self.claims_table]
 
     def __str__(self) -> str:
         """Name it in the framework's words where it is one of the framework's writes."""
@@ -127,9 +197,10 @@ class Call:
             return self._of_a_record()
         if self.operation in _NAMES:
             return _NAMES[self.operation]
-        where = " ".join(word for word in (self.table, self.key) if word)
+        items = ", ".join(write.item for write in self.writes)
+        where = items if not self.table else " ".join(word for word in (self.table, self.key) if word)
         condition = ""
-        if self.operation in WRITES and self.operation != "TransactWriteItems":
+        if self.operation in WRITES:
             condition = " if …" if self.is_conditional else ", no condition"
         return f"{self.operation} {where}".strip() + condition
 
@@ -155,6 +226,33 @@ class Call:
     def _step(self) -> str:
         *_, last = read_steps(self.steps) or [""]
         return last
+
+
+def _item_of(part: Mapping[str, Any]) -> str:
+    table, key = str(part.get("TableName", "")), _key_of(part)
+    return f"{table} {key}" if table and key else ""
+
+
+def _key_of(part: Mapping[str, Any]) -> str:
+    """Return an item's key as text, all parts of it: those that the table's schema names, of a whole item."""
+    item = part.get("Key")
+    if not isinstance(item, dict):
+        whole = part.get("Item")
+        if not isinstance(whole, dict) or not whole:
+            return ""
+        # Of a table that nobody knows the framework's own name, or what stands first.
+        names = key_names_of(str(part.get("TableName", ""))) or (("pk",) if "pk" in whole else tuple(whole)[:1])
+        item = {name: whole[name] for name in names if name in whole}
+    return ", ".join(str(value_of(item[name])) for name in sorted(item))
+
+
+def _asks(part: Mapping[str, Any]) -> bool:
+    return bool(part.get("ConditionExpression") or part.get("Expected"))
+
+
+def _adds(part: Mapping[str, Any]) -> bool:
+    words = str(part.get("UpdateExpression", "")).upper().split()
+    return words[:1] == ["ADD"] and not {"SET", "REMOVE", "DELETE"} & {*words}
 
 
 def value_of(attribute: Any) -> Any:

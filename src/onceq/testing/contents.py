@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,14 @@ def items_of(table: str) -> list[dict[str, Any]]:
     """Return every item that stands in a table now, in DynamoDB's shape; nothing if there is no such table."""
     found = [one for (*_, name), one in _tables() if name == table]
     return [item.to_json()["Attributes"] for one in found for item in one.all_items()]
+
+
+def key_names_of(table: str) -> tuple[str, ...]:
+    """Return the names of a table's key attributes; nothing if there is no such table."""
+    if "moto.dynamodb.models" not in sys.modules:
+        return ()
+    found = [one for (*_, name), one in _tables() if name == table]
+    return tuple(attribute["AttributeName"] for attribute in found[0].schema) if found else ()
 
 
 def records_of(table: str) -> list[Record]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from onceq.codec import encode
+from onceq.keys import check_key
 from onceq.message import seal
 from onceq.poller import lambda_event
 from onceq.testing.clock import START_MS
@@ -24,21 +25,25 @@ def queue_arn(name: str) -> str:
     return f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
 
 
-def envelope(job_type: Any, payload: Any, *, key: str, created_at: str = "2026-11-29T12:00:00Z") -> str:
+def envelope(job_type: Any, payload: Any, *, key: str | int, created_at: str = "2026-11-29T12:00:00Z") -> str:
     """Return a message body as `onceq.App.enqueue` makes it.
 
     Args:
         job_type: The job type, or its name.
         payload: Plain JSON values, a dataclass, or what else the job type takes.
-        key: The idempotency key.
+        key: The idempotency key: a string that is not blank, or an int, which is written in decimal.
         created_at: When it was enqueued.
+
+    Raises:
+        IdempotencyKeyError: If the key is none.
+        PayloadError: If the payload cannot be encoded.
 
     Example:
         >>> envelope("greet", {"name": "Ada"}, key="k-1")[:40]
         '{"created_at":"2026-11-29T12:00:00Z","id'
     """
     name = job_type if isinstance(job_type, str) else job_type.name
-    return seal(job_type=name, idempotency_key=key, payload=payload, created_at=created_at)
+    return seal(job_type=name, idempotency_key=check_key(key), payload=payload, created_at=created_at)
 
 
 def sqs_record(

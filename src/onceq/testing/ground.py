@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 TEMPLATE = "template.yaml"
 STALE = {"Code": "ReceiptHandleIsInvalid", "SenderFault": True, "Message": "it was received again, or is gone"}
+# Marks what was guarded by an earlier environment; what wraps that with `functools.wraps` has the mark, too.
+GUARDS = "onceq_guards_the_dead"
 # moto, the clock and botocore are this process's, so there is one environment at a time. Here are the variables that
 # the process had before it was opened.
 _OPEN: list[dict[str, str]] = []
@@ -98,9 +100,11 @@ def environment(
         places = _places(resources.queues.values(), queues, {source.arn: source.timeout for source in sources})
         parts: dict[str, Any] = {"machine": machine, "variables": values, "switches": _switches(read, resources)}
         opened = Environment(Settings.from_env(values), places, app=app, **parts)
-        stack.callback(opened.close)
+        _guard_what_outlives()
         stack.enter_context(_watched_botocore(opened))
         stack.enter_context(_inherited())
+        # Before the patches end: a worker that stands somewhere dies now, and its job's ``finally`` still runs.
+        stack.callback(opened.close)
         yield opened
 
 
@@ -220,6 +224,31 @@ def _standing_still() -> Iterator[Callable[[float], object]]:
         yield coordinates.move_to
 
 
+def _guard_what_outlives() -> None:
+    """Let no thread of a process that is dead send, start or submit anything, for good.
+
+    A worker that was given up may wake when its environment is closed: what it sends would reach the real AWS.
+    """
+    from botocore.client import BaseClient  # noqa: PLC0415 - as everywhere in the framework
+
+    for owner, name in ((BaseClient, "_make_api_call"), (threading.Thread, "start"), (ThreadPoolExecutor, "submit")):
+        original = getattr(owner, name)
+        if getattr(original, GUARDS, None) is not True:
+            setattr(owner, name, _guarded(original))
+
+
+def _guarded(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*arguments: Any, **named: Any) -> Any:
+        process = CURRENT.get()
+        if process is not None and process.dead:
+            raise Crash
+        return original(*arguments, **named)
+
+    setattr(call, GUARDS, True)
+    return call
+
+
 @contextmanager
 def _watched_botocore(world: Environment) -> Iterator[None]:
     """Let requests that a job makes with clients of its own pass its process, too, and reach this world's queues."""
@@ -237,7 +266,7 @@ def _watched_botocore(world: Environment) -> Iterator[None]:
 
         if process is None:
             return forward()
-        return process.call(Call(service, operation_name, api_params, process.settings.claims_table), forward)
+        return process.call(Call(service, operation_name, api_params, process.claims_table, own=True), forward)
 
     with patch.object(BaseClient, "_make_api_call", make_api_call):
         yield

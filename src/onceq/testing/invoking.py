@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from onceq.settings import require
 from onceq.testing.clock import LambdaContext
 from onceq.testing.mailbox import Delivered, Letter
-from onceq.testing.process import ANSWER, CURRENT, Point
+from onceq.testing.points import ANSWER, Point
+from onceq.testing.process import CURRENT
 from onceq.testing.timeline import RECEIVES, Kind
 
 if TYPE_CHECKING:

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from onceq.runtime import Runtime
 from onceq.settings import require
 from onceq.testing.errors import Crash, NeverSettled
+from onceq.testing.points import ADMITTED, Move, Point, pass_all
 from onceq.testing.timeline import Kind
 from onceq.testing.watched import Watched, told_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from onceq.clock import TokenFactory
     from onceq.settings import Settings
     from onceq.testing.calls import Call
     from onceq.testing.clock import FrozenClock
+    from onceq.testing.points import Director
     from onceq.testing.timeline import Timeline
 
 # Real seconds that a worker may take from one point to the next: longer, and it waits for something that never comes.
@@ -37,51 +36,8 @@ PATIENCE = 30.0
 MOST_POINTS = 5_000
 # Real seconds that a worker may take to die.
 A_MOMENT = 1.0
-# The last point: the handler has returned, and nobody has heard of it.
-ANSWER = "the answer"
-
-
-class Move(Enum):
-    """What happens at a point."""
-
-    PASS = auto()
-    CRASH = auto()  # the process dies before it
-    CRASH_AFTER = auto()  # it happens, and the process dies
-    LOSE = auto()  # a request is applied, or an effect happens, and its response is lost
-    FAIL = auto()  # an effect does not happen: what does it raises
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Where something may go wrong: ``what`` is about to happen, in words; ``call`` is the request, if it is one."""
-
-    what: str
-    call: Call | None = None
-
-    @property
-    def is_effect(self) -> bool:
-        """Whether it is an effect: no request, and not the answer."""
-        return self.call is None and self.what != ANSWER
-
-    @property
-    def shape(self) -> str:
-        """What it is in every run: an effect's name, or a request without what it is about."""
-        return self.what if self.call is None else f"{self.call.operation} {self.call.table}"
-
-    @property
-    def may_lose(self) -> bool:
-        """Whether a response can be lost here after something landed."""
-        return self.call is not None and self.call.is_write
-
-
-Director = Callable[[Point], Move]
 # The process whose job runs here: what the job calls on its own is its doing.
 CURRENT: ContextVar[Process | None] = ContextVar("onceq_testing_process", default=None)
-
-
-def pass_all(_point: Point) -> Move:
-    """Direct a process in which nothing goes wrong."""
-    return Move.PASS
 
 
 class Process(Runtime):
@@ -123,6 +79,8 @@ class Process(Runtime):
         if getattr(self._inside, "call", False):
             return forward()
         with self._passing(Point(str(call), call)) as move:
+            if move is Move.FAIL:
+                raise self._refused(call)
             try:
                 answer = self._forward(forward)
             except Exception as error:
@@ -137,7 +95,7 @@ class Process(Runtime):
 
     def effect(self, name: str, act: Callable[[], Any], fail: Callable[[], Exception]) -> Any:
         """Let an effect happen, as far as the director lets it."""
-        with self._passing(Point(f"effect {name}")) as move:
+        with self._passing(Point(f"effect {name}", effect=name)) as move:
             if move is Move.FAIL:
                 self._fault(f"effect {name} fails")
                 raise fail()
@@ -201,6 +159,14 @@ class Process(Runtime):
         error: Exception = ReadTimeoutError(endpoint_url="a response that was lost")
         return error
 
+    def _refused(self, call: Call) -> Exception:
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - as everywhere in the framework
+
+        self._fault(f"refused: {call}")
+        error = {"Code": "ThrottlingException", "Message": "the service is overloaded, as the scenario says"}
+        refused: Exception = ClientError({"Error": error}, call.operation)
+        return refused
+
     def _fault(self, what: str) -> None:
         self.faults += 1
         self.timeline.add(self.name, Kind.FAULT, what)
@@ -223,6 +189,16 @@ class Process(Runtime):
                 raise
             if move is Move.CRASH_AFTER:
                 self.die(f"after: {point.what}")
+
+
+class Sender(Process):
+    """The process of a test's own application: it says what is wrong, where a job's just ends."""
+
+    def call(self, call: Call, forward: Callable[[], Any]) -> Any:
+        """Send a request. Raises: ConfigurationError, if its time is over."""
+        told = "this App is one of the time before reset(), or of an environment that is closed: take env.app anew"
+        require(not self.dead, told)
+        return super().call(call, forward)
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
@@ -277,7 +253,8 @@ class Worker:
         """Let it pass the point where it stands; return when it stands at the next, or is over.
 
         Raises:
-            ConfigurationError: If this is no `Move`: a director that forgot its ``return`` answers with ``None``.
+            ConfigurationError: If this is no `Move` (a director that forgot its ``return`` answers with ``None``), or
+                one that does nothing at this point.
             NeverSettled: If it does not arrive anywhere.
         """
         __tracebackhide__ = True
@@ -285,6 +262,8 @@ class Worker:
             return
         where = "" if self.point is None else f" at {self.point.what!r}"
         require(isinstance(move, Move), f"a director answers with a Move{where}, not {move!r}: return Move.PASS there")
+        admitted = self.point is None or self.point.admits(move)
+        require(admitted, f"{move} does nothing{where}: {ADMITTED.get(move, '')}")
         self._move = move
         self._may_go.release()
         self._wait()
@@ -303,14 +282,14 @@ class Worker:
 
         Raises:
             NeverSettled: If there is no end of points.
-            ConfigurationError: If the director answers with something else than a `Move`.
+            ConfigurationError: If the director answers with something else than a `Move` that can be made there.
         """
         __tracebackhide__ = True
         for _ in range(MOST_POINTS):
             if self.point is None or self._is_over:
                 return
             self.go(director(self.point))
-        self._never_settled(f"came by {MOST_POINTS} points: is it polling?")
+        self.never_settles(f"came by {MOST_POINTS} points: is it polling?")
 
     def let_go(self) -> None:
         """Let a worker that stands somewhere die there, and do not wait for it longer than a moment."""
@@ -332,9 +311,10 @@ class Worker:
         __tracebackhide__ = True
         if not self._arrived.acquire(timeout=self._patience):
             never = "waits for something that never comes, since only one worker moves at a time"
-            self._never_settled(f"{never}: a lock of the job's own that another worker holds?")
+            self.never_settles(f"{never}: a lock of the job's own that another worker holds?")
 
-    def _never_settled(self, told: str) -> NoReturn:
+    def never_settles(self, told: str) -> NoReturn:
+        """Raise: NeverSettled, with what is told of this worker, and what happened."""
         __tracebackhide__ = True
         raise NeverSettled(f"{self.process.name} {told}\n{self.process.timeline.text()[-6_000:]}")
 
@@ -347,3 +327,20 @@ class Worker:
             self._is_over = True
             self.point = None
             self._arrived.release()
+
+
+def go_in_step(workers: Sequence[Worker]) -> None:
+    """Let workers pass one point each in turn, until all are over.
+
+    Raises:
+        NeverSettled: If there is no end of points.
+    """
+    __tracebackhide__ = True
+    # As many points together as one worker may come by alone.
+    for _ in range(MOST_POINTS // len(workers)):
+        for worker in workers:
+            worker.go()
+        if all(worker.is_over for worker in workers):
+            return
+    standing = next(worker for worker in workers if not worker.is_over)
+    standing.never_settles(f"came by {MOST_POINTS} points together with the others: is it polling?")

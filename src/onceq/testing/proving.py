@@ -17,16 +17,18 @@ from onceq.application import App
 from onceq.job_type import JobType
 from onceq.settings import require
 from onceq.testing.clock import A_DAY, PROOF_MS
+from onceq.testing.diagnosis import Diagnosis, Finding, Hints, Own, by_memory
 from onceq.testing.errors import NeverSettled, NotEffectivelyOnce
 from onceq.testing.ground import environment
-from onceq.testing.on_trial import NO_SECOND, ForeignOnTrial, OnTrial
+from onceq.testing.on_trial import ForeignOnTrial, OnTrial
 from onceq.testing.recorder import EffectRecorder
 from onceq.testing.report import Report, Result
 from onceq.testing.scenarios import TWICE, once, scenarios_of, sent_again
 from onceq.testing.stamps import Stamps
 from onceq.testing.subject import ConsumerSubject, Handler, Parts
 from onceq.testing.trial import Run, Scenario, Trial
-from onceq.testing.verdict import Diagnosis, Finding, Hints, by_memory, findings_of
+from onceq.testing.undisturbed import identities, is_after_completion, key_of, told_effects
+from onceq.testing.verdict import findings_of
 
 if TYPE_CHECKING:
     from onceq.testing.tried import Tried
@@ -44,6 +46,7 @@ def prove_effectively_once(
     key: str | int | None = None,
     other: Any = None,
     group: str | None = None,
+    stamps: Collection[str] | None = None,
     setup: Callable[[], object] | None = None,
     progress: Callable[[Result], object] = lambda _result: None,
     env: Environment | None = None,
@@ -61,6 +64,9 @@ def prove_effectively_once(
         key: The idempotency key; without it the job type's ``key=`` derives one, or the kit makes one.
         other: The payload of a second job, where the key is derived and the kit cannot find one by itself.
         group: The message group, on a FIFO queue.
+        stamps: The fields of the payload that its producer fills anew with each send, for example a trace id: a second
+            send has other values there, and is the same job. Without it, where the key is derived, the fields that
+            hold a time and are not what makes the key; ``()`` for none.
         setup: Called before each scenario: puts what the job needs into its tables.
         progress: Told each scenario's result as it ends.
         env: Where to run; without it one is opened, on locked moto, with the tables of ``template.yaml``.
@@ -71,7 +77,9 @@ def prove_effectively_once(
     Raises:
         NotEffectivelyOnce: If a scenario ended with too many or too few effects, no completion, or another result. It
             shows the shortest timeline that breaks the job.
-        ConfigurationError: If the template, the application or the payload cannot be used.
+        ConfigurationError: If the template, the application or what is given cannot be used, or the key is
+            derived and the kit cannot make a second job (``other=``).
+        EnqueueRefused: If the payload does not fit the job type.
 
     Example:
         >>> from onceq import Context, job
@@ -88,7 +96,7 @@ def prove_effectively_once(
     _check(job_type, effects)
     with _opened(env, job_type, app) as world:
         world.check(job_type)
-        job = OnTrial(job_type, payload, key, other, group)
+        job = OnTrial(job_type, payload, key, other, group, stamps)
         return _Proof(world, job, effects, setup, job_type.name, progress).run()
 
 
@@ -196,12 +204,14 @@ class _Proof:
     progress: Callable[[Result], object] = lambda _result: None
     points: Run = field(init=False)
     results: list[Result] = field(default_factory=list)
+    played: dict[Scenario, Result] = field(default_factory=dict)
 
     def run(self) -> Report:
         __tracebackhide__ = True
         first, hints = self._undisturbed()
         self._result(once(), first, hints)
         if self.results[0].ok:
+            hints = self._with_others(hints)
             for scenario in self._scenarios():
                 self._try(scenario, hints)
         twice = [result.ok for result in self.results if result.group == TWICE]
@@ -218,17 +228,17 @@ class _Proof:
             first=self.points.first_points,
             keys_last=self.tried.keys_last,
             most_attempts=self.tried.most_attempts,
-            others=max(1, self.tried.others),
+            others=self.tried.others,
         )
         yield sent_again(self.tried.sent_again_after, self.tried.stamped)
 
     def _undisturbed(self) -> tuple[Run, Hints]:
         first = self._play(once())
-        expected: dict[str, int] = {}
-        for effect in first.effects:
-            expected[effect.name] = first.distinct(effect.name)
+        self.tried.passes_on({effect.key for effect in first.effects if effect.key is not None and not effect.at})
+        expected = {effect.name: first.distinct(effect.name) for effect in first.effects}
+        runs = [first]
         varies, forgotten = [], False
-        told = _identities(first)
+        told = identities(first)
         points = first
         for diagnosis, scenario, changed in (
             (Diagnosis.KEY_RANDOM, once(), lambda _world: None),
@@ -237,36 +247,51 @@ class _Proof:
             (Diagnosis.KEY_FROM_SEND, once(), lambda world: world.pass_time(A_DAY)),
         ):
             again = self._play(scenario, before=changed)
+            runs.append(again)
             # A warm process: what is made once is made by now.
             points = again if diagnosis is Diagnosis.KEY_RANDOM else points
             forgotten = forgotten or len(again.effects) < len(first.effects)
-            if _identities(again) != told and not forgotten:
+            if identities(again) != told and not forgotten:
                 varies.append(diagnosis)
                 break
         self.points = points
         return first, Hints(
             expected=expected,
+            own={0: Own(key_of(first), expected, told_effects(runs))},
             varies=tuple(varies),
             forgotten=forgotten,
-            after_completion=_is_after_completion(first),
+            after_completion=is_after_completion(first),
             claims=any(one.call is not None and one.call.is_write for one in first.timeline.entries),
             remembers=self.tried.remembers(first.items),
         )
 
+    def _with_others(self, hints: Hints) -> Hints:
+        """Return what undisturbed runs told, those of the second jobs, too: each alone."""
+        own, first = dict(hints.own), hints.own[0]
+        for number in range(1, self.tried.others + 1):
+            run = self._play(once(other=number))
+            foreign = self.tried.texts(0) - self.tried.texts(number)
+            told = {
+                at: frozenset(value for value in values if value not in foreign)
+                for at, values in told_effects([run]).items()
+                if at in first.given
+            }
+            own[number] = Own(key_of(run), {one.name: run.distinct(one.name) for one in run.effects}, told)
+        return replace(hints, own=own)
+
     def _try(self, scenario: Scenario, hints: Hints) -> None:
-        if scenario.jobs > 1 and not self.tried.others:
-            self._add(Result(scenario.group, scenario.name, skipped=NO_SECOND))
-        else:
-            self._result(scenario, self._play(scenario, then_again=True), hints)
+        self._result(scenario, self._play(scenario, then_again=True), hints)
 
     def _result(self, scenario: Scenario, run: Run, hints: Hints) -> None:
         found = findings_of(run, hints, starts_once=self.tried.starts_once)
-        if not any(hints.expected.values()):
-            counted = Diagnosis.NOTHING_COUNTED if self.effects is None else Diagnosis.NO_EFFECT
-            found.append(Finding(counted, "not one effect in an undisturbed run"))
-        if any(result.ok and result.run for result in self.results if result.name == scenario.cold):
+        if not self.results and run.counted == 0:
+            found.append(Finding(Diagnosis.NO_EFFECT, "effects= counted nothing in an undisturbed run"))
+        elif not any(hints.expected.values()):
+            found.append(Finding(Diagnosis.NOTHING_COUNTED, "not one effect in an undisturbed run"))
+        if scenario.cold is not None and self.played[scenario.cold].ok:
             found = by_memory(found)
-        self._add(Result(scenario.group, scenario.name, found, run))
+        self.played[scenario] = Result(scenario.group, scenario.name, found, run)
+        self._add(self.played[scenario])
 
     def _add(self, result: Result) -> None:
         self.results.append(result)
@@ -301,21 +326,8 @@ class _Proof:
             trial.settle()
             if then_again:
                 # Whatever happened: one more delivery changes nothing. What is lost by now it must not bring back.
-                settled = trial.counts()
+                settled = trial.done()
                 trial.once_more()
         except NeverSettled as never:
             error = never
         return replace(trial.facts(scenario, error), settled=settled)
-
-
-def _identities(run: Run) -> set[str]:
-    """Return what a run named things by: downstream keys, and the keys of the items that it wrote."""
-    keys = {effect.key for effect in run.effects if effect.key}
-    items = {entry.call.item for entry in run.timeline.entries if entry.call is not None and entry.call.is_write}
-    return keys | items
-
-
-def _is_after_completion(run: Run) -> bool:
-    """Return whether an effect comes after the last write of its worker."""
-    writes = [one.number for one in run.timeline.entries if one.call is not None and one.call.is_write and one.landed]
-    return bool(writes) and any(effect.at > writes[-1] for effect in run.effects if effect.at)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from onceq.settings import require
 from onceq.testing.errors import EffectFailed
 from onceq.testing.likeness import ITSELF, check_answer, check_names, check_own, member
 from onceq.testing.process import CURRENT
+from onceq.testing.subject import JOB
 from onceq.testing.timeline import Kind
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ class Effect:
         refused: Whether the answer raised: then nothing happened.
         differs: Whether its key had come with other arguments: a provider refuses such a call.
         read: Whether it only looked something up (``reads=``): then nothing happens, and nothing is counted.
+        job: The key of the job that did it; ``""`` outside of a run, and where a thread of the job's own called.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Effect:
     refused: bool = False
     differs: bool = False
     read: bool = False
+    job: str = ""
 
 
 class EffectRecorder:
@@ -82,7 +87,8 @@ class EffectRecorder:
         like: Any = None,
         fails: type[Exception] | Exception = EffectFailed,
         reads: Collection[str] = (),
-        **answers: Any,
+        answers: Mapping[str, Any] | None = None,
+        **named: Any,
     ) -> None:
         """Answer each function with what is given for it, or with ``{"id": "<name>-<number>"}``.
 
@@ -94,24 +100,32 @@ class EffectRecorder:
             fails: What a scenario lets a call raise: give what your client raises when the provider does not answer,
                 since a job that catches that exception alone is put on trial by no other.
             reads: Functions that only look something up, for example ``["balance"]``: answered, but no effects.
-            answers: Answers by function: a value, or a callable that gets the call's arguments and may raise.
+            answers: Answers by function: a value, or a callable that gets the call's arguments and may raise. A
+                function inside of something is named with a dot, for example ``{"api.charge": {"status": "paid"}}``.
+            named: The same, by keyword, where a function has no name of these options.
 
         Raises:
-            ConfigurationError: If ``reads`` or ``answers`` name what ``like`` does not have, an answer is ``None``
-                where its function returns something, or ``like`` has one of the recorder's own names.
+            ConfigurationError: If ``reads`` or an answer name what ``like`` does not have, an answer is ``None``
+                where its function returns something, or given twice, or ``like`` has one of the recorder's own names.
         """
         require(not isinstance(reads, str), f"reads= is a list of names: reads=[{reads!r}]")
+        given = {} if answers is None else answers
+        told = f"answers= is a mapping of names to answers, no {type(given).__name__}"
+        require(isinstance(given, Mapping), f"{told}: answers={{'charge': …}}")
+        for name in named:
+            require(name not in given, f"{name!r} has two answers: give it in answers= or by its name")
         if like is not None:
             check_own(OWN, like)
-            check_names("EffectRecorder({}=…)", answers, like)
+            check_names("EffectRecorder({}=…)", named, like)
+            check_names("EffectRecorder(answers={{{!r}: …}})", given, like)
             check_names("EffectRecorder(reads=[{!r}])", reads, like)
-            for name, answer in answers.items():
+            for name, answer in {**given, **named}.items():
                 check_answer(name, answer, like)
         self._reads = frozenset(reads)
         self._key = key
         self._like = like
         self._fails = fails
-        self._answers = answers
+        self._answers = {**given, **named}
         self._lock = threading.RLock()
         self._given: dict[tuple[str, str | None], Any] = {}
         self._asked: dict[tuple[str, str], Any] = {}
@@ -179,13 +193,13 @@ class EffectRecorder:
         with self._lock:
             number = len(self.calls) + 1
             self.calls.append(Effect(name, key, arguments, dict(named), worker, number, read=True))
-        return self._answer(name, number, arguments, named)
+        return _own(self._answer(name, number, arguments, named))
 
     def _happen(
         self, name: str, key: str | None, arguments: tuple[Any, ...], named: Mapping[str, Any], worker: str
     ) -> Any:
         process = CURRENT.get()
-        asked = _plain([arguments, named])
+        asked = plain([arguments, named])
         with self._lock:
             first = None if key is None else self._asked.setdefault((name, key), asked)
             known = key is not None and (name, key) in self._given
@@ -199,11 +213,13 @@ class EffectRecorder:
                     else f", as {key}"
                 )
                 at = process.timeline.add(worker, Kind.EFFECT, f"{name}{told}").number
-            differs = key is not None and first != asked
-            call = Effect(name, key, arguments, dict(named), worker, number, known, at, _in_step(), differs=differs)
+            differs = key is not None and not same(first, asked)
+            call = Effect(
+                name, key, arguments, dict(named), worker, number, known, at, _in_step(), differs=differs, job=JOB.get()
+            )
             self.calls.append(call)
             if known:
-                return self._given[name, key]
+                return _own(self._given[name, key])
         # Outside of the lock: the answer may be a callable that stands still itself.
         try:
             answer = self._answer(name, number, arguments, named)
@@ -212,24 +228,60 @@ class EffectRecorder:
                 self.calls[number - 1] = replace(call, refused=True)
             raise
         with self._lock:
-            return answer if key is None else self._given.setdefault((name, key), answer)
+            return _own(answer if key is None else self._given.setdefault((name, key), answer))
 
     def _answer(self, name: str, number: int, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         answer = self._answers.get(name, {"id": f"{name}-{number}"})
-        if not callable(answer):
-            return answer
-        made = answer(*arguments, **named)
-        check_answer(name, made, self._like)
+        made = answer(*arguments, **named) if callable(answer) else answer
+        if isinstance(made, Exception):
+            raise made
+        if made is not answer:
+            check_answer(name, made, self._like)
         return made
 
 
-def _plain(value: Any) -> Any:
+def _own(answer: Any) -> Any:
+    """Return an answer of the caller's own, who may take it apart; what cannot be copied is handed out itself."""
+    try:
+        return deepcopy(answer)
+    except Exception:  # noqa: BLE001 - whatever its own copying raises: a client, a lock, a mock
+        return answer
+
+
+def plain(value: Any) -> Any:
     """Return what of a call can be compared with that of another: no object that is another one in every attempt."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value if isinstance(value, str | int | float | bytes) else type(value).__name__
+        return tuple(plain(one) for one in value)
+    if isinstance(value, set | frozenset):
+        return frozenset(plain(one) for one in value)
+    kind = type(value)
+    if isinstance(value, Enum):
+        return kind.__name__, value.name
+    names = _field_names(value)
+    if names is not None:
+        return kind.__name__, tuple(plain(getattr(value, name, None)) for name in names)
+    return value if any("__eq__" in vars(base) for base in kind.__mro__[:-1]) else kind.__name__
+
+
+def _field_names(value: Any) -> Collection[str] | None:
+    """Return what a dataclass, a msgspec Struct, an attrs class or a pydantic model consists of; else ``None``."""
+    kind = type(value)
+    if is_dataclass(kind):
+        return [one.name for one in fields(kind)]
+    for attribute in ("__struct_fields__", "model_fields"):
+        if hasattr(kind, attribute):
+            return [*getattr(kind, attribute)]
+    return [one.name for one in kind.__attrs_attrs__] if hasattr(kind, "__attrs_attrs__") else None
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal, as far as they say so: an array answers with an array."""
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - whatever a class of somebody's raises
+        return repr(one) == repr(other)
 
 
 def _in_step() -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from onceq.testing.diagnosis import Diagnosis, Finding
 from onceq.testing.timeline import TIMES, WIDEST, short_keys
-from onceq.testing.verdict import Diagnosis, Finding
 
 if TYPE_CHECKING:
     from onceq.testing.trial import Run
@@ -26,15 +26,13 @@ class Result:
         group: What the scenario is about.
         name: The scenario.
         findings: What is wrong, the nearest to the cause first; nothing if all is well.
-        run: Its facts; ``None`` if it was not run.
-        skipped: Why it was not run.
+        run: Its facts.
     """
 
     group: str
     name: str
-    findings: list[Finding] = field(default_factory=list)
-    run: Run | None = None
-    skipped: str = ""
+    findings: list[Finding]
+    run: Run
 
     @property
     def ok(self) -> bool:
@@ -43,10 +41,9 @@ class Result:
 
     def lines(self) -> list[str]:
         """Return its line, and one for each finding."""
-        mark = "·" if self.run is None else "✓" if self.ok else "✗"
-        said = f"  not run: {self.skipped}" if self.run is None else ""
+        mark = "✓" if self.ok else "✗"
         findings = [f"{'':{GROUP_WIDTH}}      {one.diagnosis} ({short_keys(one.evidence)})" for one in self.findings]
-        return [short_keys(f"  {mark} {self.group:<{GROUP_WIDTH}}  {self.name}{said}"), *findings]
+        return [short_keys(f"  {mark} {self.group:<{GROUP_WIDTH}}  {self.name}"), *findings]
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ class Report:
         failed = [result for result in self.results if result.findings]
         return min(
             failed,
-            key=lambda one: (order.index(one.findings[0].diagnosis), len(one.run.timeline.entries) if one.run else 0),
+            key=lambda one: (order.index(one.findings[0].diagnosis), len(one.run.timeline.entries)),
             default=None,
         )
 
@@ -91,7 +88,7 @@ class Report:
 
     def summary(self) -> str:
         """Return one line."""
-        ran = sum(result.run is not None for result in self.results)
+        ran = len(self.results)
         failed = sum(not result.ok for result in self.results)
         if not failed:
             counted = ", ".join(f"{name} x{number}" for name, number in self.effects.items())
@@ -105,7 +102,7 @@ class Report:
         lines = []
         for group in dict.fromkeys(result.group for result in self.results):
             members = [result for result in self.results if result.group == group]
-            well = [result for result in members if result.ok and result.run is not None]
+            well = [result for result in members if result.ok]
             if len(well) > 1:
                 lines.append(f"  ✓ {group:<{GROUP_WIDTH}}  {TIMES}{len(well)}")
             else:
@@ -121,7 +118,7 @@ class Report:
             verbose: Whether to show every attempt, of several that are alike too.
         """
         worst = self.worst
-        if worst is None or worst.run is None:
+        if worst is None:
             return []
         lines = worst.run.timeline.lanes(columns - 2, folded=not verbose).splitlines()
         if len(lines) > MOST_LINES:
@@ -141,7 +138,6 @@ class Report:
                     "group": result.group,
                     "name": result.name,
                     "ok": result.ok,
-                    "skipped": result.skipped,
                     "findings": [{"diagnosis": o.diagnosis.name, "evidence": o.evidence} for o in result.findings],
                 }
                 for result in self.results

@@ -10,29 +10,36 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onceq.testing.clock import A_DAY
-from onceq.testing.process import ANSWER, Move
+from onceq.testing.directors import at_effects, dying_in_the_job
+from onceq.testing.points import ANSWER, Move
+from onceq.testing.process import go_in_step
 from onceq.testing.trial import Scenario, Trial
+from onceq.testing.two_jobs import first_of_two_fails, two_jobs, two_jobs_at_once, two_jobs_fail
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from onceq.testing.mailbox import Letter
-    from onceq.testing.process import Director, Point, Worker
+    from onceq.testing.points import Point
+    from onceq.testing.process import Worker
 
 AT_ONCE = 5
-TWICE, TWO_JOBS = "twice", "two jobs"
+TWICE = "twice"
 DEATHS = 3
-# Longer than any lease, clock skew and visibility timeout of a run: a Lambda function ends after 15 minutes at most.
+# Attempts that are all played: a job may have as many as ninety.
+MOST_ATTEMPTS = 10
+# Longer than any lease and clock skew of a run: a Lambda function ends after 15 minutes at most. A visibility timeout
+# may be longer; what is delivered here does not wait for it.
 PAST_EVERY_LEASE = 1_000.0
 AN_HOUR = 3600.0
 IN_ONE = ", in one warm process"
 
 
-def once(wait: float = 0) -> Scenario:
-    """Return the undisturbed run, ``wait`` seconds after the message was sent."""
+def once(wait: float = 0, *, other: int = 0) -> Scenario:
+    """Return the undisturbed run of a job, by its number, ``wait`` seconds after the message was sent."""
 
     def play(trial: Trial) -> None:
-        letter = trial.send()
+        letter = trial.send(other=other)
         if wait:
             trial.environment.pass_time(wait)
         trial.deliver(letter)
@@ -64,25 +71,32 @@ def scenarios_of(
         if number:
             yield _overtaken(number, point, past_lease=True)
     for number, point in enumerate(points):
+        if point.may_fail:
+            yield from _fails(number, point)
         if point.is_effect:
-            yield from _effect_fails(number, point)
-            yield _zombie_fails(number, point, first)
+            yield _answer_is_lost(number, point)
+            if number < first:
+                yield _zombie_fails(number, point)
             yield _retried_as_new_message(number, point)
             yield _sent_again_after_death(number, point)
             yield _retried_a_day_later(number, point, keys_last)
             if most_attempts > DEATHS:
                 yield _dies_again(point)
+            yield _always_fails(point, most_attempts)
+            if 1 < most_attempts <= MOST_ATTEMPTS:
+                yield _succeeds_at_last(point, most_attempts)
     yield _at_once()
     yield _slow(points[:first])
     yield _come_back_early(points)
     yield _redriven()
-    yield _two_jobs_at_once()
-    yield from (_two_jobs(number) for number in range(1, others + 1))
-    yield replace(_two_jobs(1), name=f"{_two_jobs(1).name}{IN_ONE}", warm=True, cold=_two_jobs(1).name)
-    yield _first_of_two_fails()
-    yield _two_jobs_fail((), "every effect fails")
-    yield _two_jobs_fail((1,), "the first effect fails")
-    yield _two_jobs_fail((2,), "the second effect fails")
+    yield two_jobs_at_once()
+    first_two, *further = [two_jobs(number) for number in range(1, others + 1)]
+    yield from (first_two, *further)
+    yield replace(first_two, name=f"{first_two.name}{IN_ONE}", warm=True, cold=first_two)
+    yield first_of_two_fails()
+    yield two_jobs_fail((), "every effect fails")
+    yield two_jobs_fail((1,), "the first effect fails")
+    yield two_jobs_fail((2,), "the second effect fails")
 
 
 def _delivered_again() -> Iterator[Scenario]:
@@ -102,7 +116,7 @@ def _delivered_again() -> Iterator[Scenario]:
 
     cold = Scenario(TWICE, "delivered twice, one after the other", twice)
     yield cold
-    yield replace(cold, name=f"{cold.name}{IN_ONE}", warm=True, cold=cold.name)
+    yield replace(cold, name=f"{cold.name}{IN_ONE}", warm=True, cold=cold)
     yield Scenario(TWICE, "delivered again under a new message id", as_new_message)
     yield Scenario("batch", "in a batch with its duplicate", in_one_batch)
 
@@ -161,27 +175,33 @@ def _standing(trial: Trial, letter: Letter, number: int) -> Worker:
     return worker
 
 
-def _effect_fails(number: int, point: Point) -> Iterator[Scenario]:
-    def fails(trial: Trial) -> None:
+def _fails(number: int, point: Point) -> Iterator[Scenario]:
+    def play(trial: Trial) -> None:
         trial.deliver(trial.send(), moves=trial.plan(number, point, Move.FAIL))
 
-    def loses(trial: Trial) -> None:
-        trial.deliver(trial.send(), moves=trial.plan(number, point, Move.LOSE))
-
-    cold = Scenario("failure", f"{point.what} fails the first time", fails, troubled=True)
+    cold = Scenario("failure", f"{point.what} fails the first time", play, troubled=True)
     yield cold
     # Where a handler raised or kept a message, Lambda keeps its process: so mostly the retry comes to a warm one.
-    yield replace(cold, name=f"{cold.name}{IN_ONE}", warm=True, cold=cold.name)
-    yield Scenario("failure", f"{point.what} happens, its answer is lost", loses, troubled=True)
+    yield replace(cold, name=f"{cold.name}{IN_ONE}", warm=True, cold=cold)
 
 
-def _zombie_fails(number: int, point: Point, first: int) -> Scenario:
+def _answer_is_lost(number: int, point: Point) -> Scenario:
+    def play(trial: Trial) -> None:
+        trial.deliver(trial.send(), moves=trial.plan(number, point, Move.LOSE))
+
+    return Scenario("failure", f"{point.what} happens, its answer is lost", play, troubled=True)
+
+
+def _zombie_fails(number: int, point: Point) -> Scenario:
     def play(trial: Trial) -> None:
         letter = trial.send()
-        zombie = _standing(trial, letter, min(number, first - 1))
+        zombie = _standing(trial, letter, number)
         trial.environment.pass_time(PAST_EVERY_LEASE)
         trial.redeliver(letter)
-        zombie.go(Move.FAIL)
+        trial.plan(number, point, Move.FAIL)
+        if zombie.point is not None and zombie.point.shape == point.shape:
+            trial.made.add(number)
+            zombie.go(Move.FAIL)
         zombie.finish()
 
     return Scenario("zombie", f"taken over, then the first one's {point.what} fails", play, troubled=True)
@@ -222,9 +242,7 @@ def _at_once() -> Scenario:
         letter = trial.send()
         letters = [letter, *(trial.environment.mailbox.duplicate(letter) for _ in range(AT_ONCE - 1))]
         workers = [trial.environment.start(one)[0] for one in letters]
-        while any(not worker.is_over for worker in workers):
-            for worker in workers:
-                worker.go()
+        go_in_step(workers)
 
     return Scenario("at once", f"{AT_ONCE} workers at once, in step", play)
 
@@ -262,7 +280,7 @@ def _redriven() -> Scenario:
         for _ in range(trial.tried.most_attempts + 1):
             if letter not in environment.mailbox.letters:
                 break
-            environment.deliver(letter, director=_dying_in_the_job(trial))
+            environment.deliver(letter, director=dying_in_the_job(trial))
             environment.pass_time(PAST_EVERY_LEASE)
         if letter in environment.mailbox.letters:
             # As the queue's own redrive policy does with what nobody ends.
@@ -274,74 +292,41 @@ def _redriven() -> Scenario:
     return Scenario("redrive", "crashed at every attempt, and redriven from the dead-letter queue", play, troubled=True)
 
 
-def _dying_in_the_job(trial: Trial) -> Director:
-    began = len(trial.environment.seen.starts)
-
-    def direct(point: Point) -> Move:
-        trial.points.append(point)
-        return Move.CRASH if len(trial.environment.seen.starts) > began else Move.PASS
-
-    return direct
-
-
-def _two_jobs(number: int) -> Scenario:
-    def play(trial: Trial) -> None:
-        trial.deliver(trial.send())
-        trial.deliver(trial.send(other=number))
-
-    told = "two different jobs" if number == 1 else f"two different jobs, in another field ({number})"
-    return Scenario(TWO_JOBS, told, play, jobs=2)
-
-
-def _two_jobs_at_once() -> Scenario:
-    def play(trial: Trial) -> None:
-        workers = [trial.environment.start(letter)[0] for letter in (trial.send(), trial.send(other=1))]
-        while any(not worker.is_over for worker in workers):
-            for worker in workers:
-                worker.go()
-
-    return Scenario(TWO_JOBS, "two different jobs at once, in step", play, jobs=2)
-
-
-def _first_of_two_fails() -> Scenario:
-    def play(trial: Trial) -> None:
-        # Not in one batch, whose jobs run at once: which of them comes first is not chosen there.
-        trial.environment.deliver(trial.send(), director=_at_effects(trial, Move.FAIL))
-        trial.deliver(trial.send(other=1))
-
-    name = "two different jobs, one after the other, where the first one's effects fail"
-    return Scenario(TWO_JOBS, name, play, jobs=2, troubled=True)
-
-
-def _two_jobs_fail(which: Collection[int], told: str) -> Scenario:
-    def play(trial: Trial) -> None:
-        letters = [trial.send(), trial.send(other=1)]
-        trial.environment.deliver(letters, director=_at_effects(trial, Move.FAIL, which=which))
-
-    return Scenario(TWO_JOBS, f"two different jobs in one batch, where {told}", play, jobs=2, troubled=True)
-
-
 def _dies_again(point: Point) -> Scenario:
     def play(trial: Trial) -> None:
         letter = trial.send()
         for _ in range(DEATHS):
             if letter in trial.environment.mailbox.letters:
-                director = _at_effects(trial, Move.CRASH_AFTER, which=(1,), shape=point.shape)
+                director = at_effects(trial, Move.CRASH_AFTER, which=(1,), shape=point.shape)
                 trial.environment.deliver(letter, director=director)
                 trial.environment.pass_time(PAST_EVERY_LEASE)
 
     return Scenario("crash", f"crashed after {point.what}, {DEATHS} times", play, troubled=True)
 
 
-def _at_effects(trial: Trial, move: Move, *, which: Collection[int] = (), shape: str = "") -> Director:
-    """Return a director that makes a move at the effects of these numbers, from 1; at all, if none are given."""
-    met = 0
+def _always_fails(point: Point, most_attempts: int) -> Scenario:
+    """Let the effect fail at each attempt, or at many: given up is the job then, and never completed."""
 
-    def direct(point: Point) -> Move:
-        nonlocal met
-        trial.points.append(point)
-        met += point.is_effect and shape in ("", point.shape)
-        is_one = point.is_effect and shape in ("", point.shape) and (not which or met in which)
-        return move if is_one else Move.PASS
+    def play(trial: Trial) -> None:
+        _fails_so_often(trial, point, min(most_attempts, MOST_ATTEMPTS))
 
-    return direct
+    name = f"{point.what} fails at every attempt"
+    return Scenario("failure", name, play, troubled=True, hopeless=most_attempts <= MOST_ATTEMPTS)
+
+
+def _succeeds_at_last(point: Point, most_attempts: int) -> Scenario:
+    """Let the effect fail at each attempt but the last."""
+
+    def play(trial: Trial) -> None:
+        _fails_so_often(trial, point, most_attempts - 1)
+
+    return Scenario("failure", f"{point.what} fails at every attempt but the last", play, troubled=True)
+
+
+def _fails_so_often(trial: Trial, point: Point, times: int) -> None:
+    letter = trial.send()
+    for _ in range(times):
+        if letter in trial.environment.mailbox.letters:
+            director = at_effects(trial, Move.FAIL, shape=point.shape)
+            trial.environment.deliver(letter, director=director)
+            trial.environment.pass_time(PAST_EVERY_LEASE)

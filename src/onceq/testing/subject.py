@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,7 +13,7 @@ from onceq.testing.process import CURRENT
 from onceq.testing.timeline import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from onceq.context import Context
     from onceq.job_type import JobType
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from onceq.testing.clock import FrozenClock
     from onceq.testing.process import Process
 
-Handler = Callable[[dict[str, Any], Any], Any]
+# The key of the job that runs here; "" where none does, and in threads that a job started.
+JOB: ContextVar[str] = ContextVar("onceq_testing_job", default="")
 # Told in the timeline; the other events say again what a request shows.
 TOLD = (
     "job.replayed",
@@ -36,6 +37,13 @@ TOLD = (
     "step.replayed",
     "result.not_stored",
 )
+
+
+class Handler(Protocol):
+    """A Lambda handler: any function of an event and a context."""
+
+    def __call__(self, event: dict[str, Any], context: Any, /) -> Any:
+        """Take an event, and return the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +236,7 @@ def _run(process: Process, seen: Seen, told: str, call: Callable[[], Any], **sta
     timeline, name = process.timeline, process.name
     started = Start(name, at=timeline.add(name, Kind.DELIVERY, told).number, **start)
     seen.starts.append(started)
+    token = JOB.set(started.key)
     try:
         value = call()
     except Crash:
@@ -236,6 +245,8 @@ def _run(process: Process, seen: Seen, told: str, call: Callable[[], Any], **sta
         said = timeline.add(name, Kind.RETURN, f"{type(error).__name__}: {error}")
         seen.returns.append(Return(started, None, error, said.number))
         raise
+    finally:
+        JOB.reset(token)
     said = timeline.add(name, Kind.RETURN, _short(value))
     seen.returns.append(Return(started, value, None, said.number))
     return value

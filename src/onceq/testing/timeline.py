@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import textwrap
+import threading
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -105,11 +106,14 @@ class Timeline:
     def __post_init__(self) -> None:
         """Note when it began."""
         self.began_ms = self.clock.now_ms()
+        # The lanes of one batch are threads, and write at once.
+        self._adding = threading.Lock()
 
     def add(self, worker: str, kind: Kind, what: str, *, call: Call | None = None, landed: bool = True) -> Entry:
         """Write down what happened now."""
-        entry = Entry(len(self.entries) + 1, self.clock.now_ms(), worker, kind, what, call, landed)
-        self.entries.append(entry)
+        with self._adding:
+            entry = Entry(len(self.entries) + 1, self.clock.now_ms(), worker, kind, what, call, landed)
+            self.entries.append(entry)
         return entry
 
     @property

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from onceq.errors import EnvelopeError
 from onceq.message import Envelope, open_envelope
+from onceq.settings import require
 from onceq.steps import open_steps
-from onceq.testing.process import Move, Point
-from onceq.testing.recorder import EffectRecorder
+from onceq.testing.done import Done, distinct, leaves
+from onceq.testing.points import Move, Point
+from onceq.testing.recorder import EffectRecorder, plain
 from onceq.testing.timeline import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from onceq.record import Record
     from onceq.testing.errors import NeverSettled
@@ -27,27 +29,6 @@ COUNTED = "effects"
 TRANSACTION = "the transaction"
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """One effect that happened in a run.
-
-    Args:
-        name: Which.
-        key: Its downstream key; ``None`` without one.
-        worker: Whose doing it was.
-        at: The entry of the timeline; 0 if it is not known.
-        once: Whether it was started inside what may start at most once.
-        in_step: Whether it was called inside a step.
-    """
-
-    name: str
-    key: str | None = None
-    worker: str = ""
-    at: int = 0
-    once: bool = False
-    in_step: bool = False
-
-
 @dataclass
 class Run:
     """The facts of one run.
@@ -55,7 +36,10 @@ class Run:
     Args:
         name: The scenario.
         jobs: How many jobs there were.
+        numbers: Which ones: 0 is the one on trial.
+        counted: How many effects ``effects=`` counted; ``None`` without it.
         troubled: Whether something died, was lost or was overtaken.
+        hopeless: Whether the effect failed at each attempt.
         late: Whether an attempt came later than the services remember keys.
         timeline: What happened.
         points: Where something could have gone wrong, in order.
@@ -74,7 +58,7 @@ class Run:
         alive_ms: How long an invocation may take.
         warm: Whether one process took what came, as long as it lived.
         error: Why it did not settle, if so.
-        settled: How many effects of each name there were before the one delivery more; ``None`` without one.
+        settled: The effects that there were before the one delivery more; ``None`` without one.
     """
 
     name: str
@@ -89,6 +73,9 @@ class Run:
     left: list[Letter]
     dead: list[Letter]
     seen: Seen
+    numbers: tuple[int, ...] = (0,)
+    counted: int | None = None
+    hopeless: bool = False
     stranded: list[Letter] = field(default_factory=list)
     given_up: int = 0
     items: list[str] = field(default_factory=list)
@@ -98,15 +85,15 @@ class Run:
     alive_ms: float = 0
     warm: bool = False
     error: NeverSettled | None = None
-    settled: Mapping[str, int] | None = None
+    settled: Sequence[Done] | None = None
 
-    def distinct(self, name: str) -> int:
-        """Return how many effects of a name happened, those with one key counted once."""
-        return _distinct(self.effects, name)
+    def distinct(self, name: str, job: str | None = None) -> int:
+        """Return how many effects of a name happened, of a job or of all; those with one key are counted once."""
+        return distinct(self.effects, name, job)
 
-    def kept(self, name: str) -> int:
+    def kept(self, name: str, job: str | None = None) -> int:
         """Return how many there were when nothing was left to be delivered."""
-        return self.distinct(name) if self.settled is None else self.settled.get(name, 0)
+        return distinct(self.effects if self.settled is None else self.settled, name, job)
 
 
 @dataclass
@@ -142,14 +129,16 @@ class Trial:
     def __post_init__(self) -> None:
         """Count from here on."""
         self._before = 0
+        self._numbers: set[int] = set()
         if isinstance(self.effects, EffectRecorder):
             self.effects.clear()
         elif self.effects is not None:
-            self._before = self.effects()
+            self._before = _number(self.effects)
 
     def send(self, *, other: int = 0) -> Letter:
         """Put the message into its queue."""
         letter = self.tried.send(self.environment, other=other)
+        self._numbers.add(other)
         self.home = letter.place.arn
         self.first = self.first or letter
         return letter
@@ -160,7 +149,9 @@ class Trial:
         self.points.append(point)
         if number in self.moves and point.shape == self.planned.get(number, point.shape):
             self.made.add(number)
-        return self.moves.get(number, Move.PASS)
+        move = self.moves.get(number, Move.PASS)
+        # A run that strayed may stand elsewhere, where nothing can fail: that it strayed is what is said then.
+        return move if point.admits(move) else Move.PASS
 
     def plan(self, number: int, point: Point, move: Move) -> dict[int, Move]:
         """Return moves that let this go wrong at that point, which the run has to come by again."""
@@ -193,10 +184,9 @@ class Trial:
         """Deliver until nothing of the job is left in its queue."""
         self.environment.drain(only=self.tried.is_mine, director=self.direct, warm=self.warm)
 
-    def counts(self) -> dict[str, int]:
-        """Return how many effects of each name there are by now."""
-        effects = self._effects()
-        return {effect.name: _distinct(effects, effect.name) for effect in effects}
+    def done(self) -> list[Done]:
+        """Return the effects that there are by now."""
+        return [*self._recorded(), *self._sent(), *self._committed()]
 
     def facts(self, scenario: Scenario, error: NeverSettled | None) -> Run:
         """Return what is to be said of the run of a scenario."""
@@ -210,11 +200,14 @@ class Trial:
             name=scenario.name,
             jobs=scenario.jobs,
             troubled=scenario.troubled,
+            hopeless=scenario.hopeless,
             late=self.tried.keys_last is not None and timeline.elapsed > self.tried.keys_last,
             timeline=environment.timeline,
             points=self.points,
             first_points=self.first_points,
-            effects=self._effects(),
+            effects=self.done(),
+            numbers=tuple(sorted(self._numbers)),
+            counted=None if self.effects is None else len(self._recorded()),
             records=self.tried.records(environment),
             left=[letter for letter in letters if letter not in dead and self.tried.is_mine(letter)],
             dead=dead,
@@ -233,18 +226,24 @@ class Trial:
     def _is_stranded(self, letter: Letter) -> bool:
         return self.tried.is_mine(letter) and not self.tried.may_be_dead(letter)
 
-    def _effects(self) -> list[Done]:
-        return [*self._recorded(), *self._sent(), *self._committed()]
-
     def _recorded(self) -> list[Done]:
         if isinstance(self.effects, EffectRecorder):
             return [
-                Done(one.name, one.key, one.worker, one.at, self._is_once(one.worker, one.at), one.in_step)
+                Done(
+                    one.name,
+                    one.key,
+                    one.worker,
+                    one.at,
+                    self._is_once(one.worker, one.at),
+                    one.in_step,
+                    one.job,
+                    dict(leaves(plain({"": one.arguments, **one.named}))),
+                )
                 for one in self.effects.effects
             ]
         if self.effects is None:
             return []
-        return [Done(COUNTED, once=self.tried.starts_once)] * (self.effects() - self._before)
+        return [Done(COUNTED, once=self.tried.starts_once)] * (_number(self.effects) - self._before)
 
     def _is_once(self, worker: str, at: int) -> bool:
         """Return whether a worker was inside what may start at most once, by what it last wrote of its steps."""
@@ -280,9 +279,11 @@ class Trial:
         ]
 
 
-def _distinct(effects: Sequence[Done], name: str) -> int:
-    found = [effect for effect in effects if effect.name == name]
-    return len({effect.key for effect in found if effect.key is not None}) + sum(effect.key is None for effect in found)
+def _number(count: Callable[[], int]) -> int:
+    number = count()
+    told = "it is a function that returns how many effects there are by now, a whole number"
+    require(isinstance(number, int), f"effects= returned {number!r}: {told}")
+    return number
 
 
 def _envelope(letter: Letter) -> Envelope | None:
@@ -304,7 +305,8 @@ class Scenario:
         jobs: How many jobs there are.
         troubled: Whether something dies, is lost or is overtaken.
         warm: Whether one process takes what comes, as long as it lives; without it a fresh one each time.
-        cold: Name of the scenario that does the same to fresh processes, if there is one.
+        cold: The scenario that does the same to fresh processes, if there is one.
+        hopeless: Whether the effect fails at each attempt, so that the job has to be given up.
     """
 
     group: str
@@ -313,4 +315,5 @@ class Scenario:
     jobs: int = 1
     troubled: bool = False
     warm: bool = False
-    cold: str = ""
+    cold: Scenario | None = None
+    hopeless: bool = False

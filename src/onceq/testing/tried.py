@@ -22,6 +22,9 @@ class Tried(Protocol):
     def is_mine(self, letter: Letter) -> bool:
         """Return whether a message is for it."""
 
+    def passes_on(self, keys: Collection[str]) -> None:
+        """Be told the keys of the messages that it sends on."""
+
     def may_be_dead(self, letter: Letter) -> bool:
         """Return whether its records say why this lies in the dead-letter queue."""
 
@@ -36,6 +39,9 @@ class Tried(Protocol):
 
     def records(self, environment: Environment) -> list[Record]:
         """Return its records in the claims table."""
+
+    def texts(self, number: int) -> frozenset[str]:
+        """Return the texts in the payload of a job, by its number, that effects are compared with; nothing for none."""
 
     @property
     def starts_once(self) -> bool:

@@ -42,7 +42,7 @@ class Watched:
 
 def told_of(error: Exception) -> str:
     """Say in a word what a request came to that failed."""
-    code = getattr(error, "response", {}).get("Error", {}).get("Code", "")
+    code = (getattr(error, "response", None) or {}).get("Error", {}).get("Code", "")
     if code in ("ConditionalCheckFailedException", "TransactionCanceledException"):
         return "refused"
     return str(code or type(error).__name__)

@@ -18,7 +18,8 @@ from onceq.testing.errors import NeverSettled
 from onceq.testing.events import attribute_of
 from onceq.testing.invoking import Invoker
 from onceq.testing.mailbox import Delivered, Letter, Mailbox
-from onceq.testing.process import PATIENCE, Director, Process, Worker, pass_all
+from onceq.testing.points import Director, pass_all
+from onceq.testing.process import PATIENCE, Process, Sender, Worker
 from onceq.testing.subject import AppSubject, Seen, Subject, check_served
 from onceq.testing.timeline import WORLD, Kind, Timeline
 
@@ -43,6 +44,8 @@ class Environment:
         mailbox: What lies in the queues.
         seen: The starts, ends and telemetry events of the jobs.
         variables: The environment of the consumer function, and what was given beside it.
+
+    The kit's own, which may change: ``app_given``, ``check``, ``close``, ``process``, ``used_by``.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class Environment:
             variables: The environment variables.
             switches: Parameters of the template on which queues depend that are not there.
         """
-        self.switches = tuple(switches)
+        self._switches = tuple(switches)
         self.settings = settings
         self.variables = dict(variables)
         self._app = app
@@ -87,7 +90,7 @@ class Environment:
         self._warm: Process | None = None
         self._invoker = Invoker(self.mailbox, self.timeline, self.seen)
         # One for the whole run, so that its tokens, which a FIFO queue knows messages by, come once.
-        self._sender = self._process("sender", Timeline(self.clock))
+        self._sender = self._process("sender", Timeline(self.clock), make=Sender)
 
     def reset(self) -> None:
         """Start again: tables as when `keep` was last called, or at the beginning; queues empty; the clock back."""
@@ -154,11 +157,6 @@ class Environment:
             self._app = self._subject.app
         return self
 
-    @property
-    def subject(self) -> Subject:
-        """What is delivered to."""
-        return self._subject or AppSubject(self.app)
-
     def process(self, name: str | None = None, *, director: Director = pass_all) -> Process:
         """Start a process: an execution environment of its own."""
         if name is None:
@@ -166,10 +164,15 @@ class Environment:
             name = f"w{self._workers}"
         return self._process(name, self.timeline, director=director)
 
-    def _process(self, name: str, timeline: Timeline, *, director: Director = pass_all) -> Process:
+    def _delivered_to(self) -> Subject:
+        return self._subject or AppSubject(self.app)
+
+    def _process(
+        self, name: str, timeline: Timeline, *, director: Director = pass_all, make: type[Process] = Process
+    ) -> Process:
         tokens = CountingTokens(self.clock, f"{name}-t")
         parts: dict[str, Any] = {"clock": self.clock, "tokens": tokens, "clients": self._clients}
-        process = Process(name, self.settings, timeline=timeline, director=director, **parts)
+        process = make(name, self.settings, timeline=timeline, director=director, **parts)
         self._processes.append(process)
         return process
 
@@ -191,7 +194,7 @@ class Environment:
 
     def check(self, job_type: JobType[..., Any]) -> None:
         """Raise: ConfigurationError, if a job type cannot be run here; it says what to do."""
-        check_served(job_type, self.app, self.settings, self.switches)
+        check_served(job_type, self.app, self.settings, self._switches)
 
     def put(
         self,
@@ -236,7 +239,7 @@ class Environment:
         """
         __tracebackhide__ = True
         process = self._warm if warm and self._warm is not None and not self._warm.dead else self.process()
-        play, delivered = self._invoker.play(process, what, self.subject)
+        play, delivered = self._invoker.play(process, what, self._delivered_to())
         self._warm = process
         worker = Worker(process, play)
         worker.follow(director)
@@ -248,7 +251,7 @@ class Environment:
     ) -> tuple[Worker, Delivered]:
         """Invoke the consumer in a worker that stands still at each point until it is told to go on."""
         process = self.process()
-        play, delivered = self._invoker.play(process, what, self.subject)
+        play, delivered = self._invoker.play(process, what, self._delivered_to())
         return Worker(process, play, patience=patience), delivered
 
     def redeliver(self, letter: Letter, *, director: Director = pass_all, warm: bool = False) -> Delivered:
@@ -311,7 +314,7 @@ class Environment:
         """Run the relay once, in a process of its own: it sends what is due in the outbox and was not sent."""
         __tracebackhide__ = True
         process = self.process()
-        run = self.subject.relay(process, self.seen)
+        run = self._delivered_to().relay(process, self.seen)
         if run is not None:
             Worker(process, run).follow(director)  # if it fails, the next one sends what is left
 

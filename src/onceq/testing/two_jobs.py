@@ -1,0 +1,58 @@
+"""The ways in which two jobs, with a key each, come after or beside each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceq.testing.directors import at_effects
+from onceq.testing.points import Move
+from onceq.testing.process import go_in_step
+from onceq.testing.trial import Scenario, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+TWO_JOBS = "two jobs"
+
+
+def two_jobs(number: int) -> Scenario:
+    """Return the scenario of a job and its second one, by number, one after the other."""
+
+    def play(trial: Trial) -> None:
+        trial.deliver(trial.send())
+        trial.deliver(trial.send(other=number))
+
+    told = "two different jobs" if number == 1 else f"two different jobs, in another field ({number})"
+    return Scenario(TWO_JOBS, told, play, jobs=2)
+
+
+def two_jobs_at_once() -> Scenario:
+    """Return the scenario of two jobs that start together."""
+
+    def play(trial: Trial) -> None:
+        workers = [trial.environment.start(letter)[0] for letter in (trial.send(), trial.send(other=1))]
+        go_in_step(workers)
+
+    return Scenario(TWO_JOBS, "two different jobs at once, in step", play, jobs=2)
+
+
+def first_of_two_fails() -> Scenario:
+    """Return the scenario of a job whose effects fail, and a second one behind it."""
+
+    def play(trial: Trial) -> None:
+        # Not in one batch, whose jobs run at once: which of them comes first is not chosen there.
+        trial.environment.deliver(trial.send(), director=at_effects(trial, Move.FAIL))
+        trial.deliver(trial.send(other=1))
+
+    name = "two different jobs, one after the other, where the first one's effects fail"
+    return Scenario(TWO_JOBS, name, play, jobs=2, troubled=True)
+
+
+def two_jobs_fail(which: Collection[int], told: str) -> Scenario:
+    """Return the scenario of two jobs in one batch, where the effects of these numbers fail; all, if none are given."""
+
+    def play(trial: Trial) -> None:
+        letters = [trial.send(), trial.send(other=1)]
+        trial.environment.deliver(letters, director=at_effects(trial, Move.FAIL, which=which))
+
+    return Scenario(TWO_JOBS, f"two different jobs in one batch, where {told}", play, jobs=2, troubled=True)
