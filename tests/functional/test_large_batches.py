@@ -22,7 +22,7 @@ from onceq import App, Context, Reject, Retry, job
 from onceq.settings import QueueSettings, Settings
 
 LARGEST = 10_000
-SMALL, LARGE = 1_000, 4_000
+SMALL, LARGE = 600, 2_400
 GROWTH = LARGE / SMALL
 # A line has 1 times GROWTH, a square 4 times. Noise of the machine, which the processor's time has too, is below it.
 MOST_TIMES = 2
