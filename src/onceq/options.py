@@ -113,6 +113,8 @@ def _prove(command: Command) -> None:
     prove.add_argument("--answer", action="append", default=[], metavar="NAME=JSON", help=text)
     text = "a recorded function that only looks something up: it is no effect; may be given several times"
     prove.add_argument("--read", action="append", default=[], metavar="NAME", help=text)
+    text = "the exception that a recorded function raises where a scenario lets it fail (default: a ConnectionError)"
+    prove.add_argument("--fails", metavar="MODULE:NAME", help=text)
     text = "a function to call before each scenario: it puts what the job needs into its tables"
     prove.add_argument("--setup", metavar="MODULE:NAME", help=text)
     _json_option(prove)

@@ -71,7 +71,9 @@ def prove(options: argparse.Namespace) -> int:
         _check_payload(job_type, payload)
         report = _report(
             lambda **given: prove_effectively_once(job_type, payload, app=app, env=world, other=other, **given),
-            effects=stack.enter_context(recorded(options.effects, answers, names, reads=options.read)),
+            effects=stack.enter_context(
+                recorded(options.effects, answers, names, reads=options.read, fails=options.fails)
+            ),
             key=options.key,
             group=options.group,
             progress=table.add,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from onceq.errors import ConfigurationError
 from onceq.intrinsics import suggestion
 from onceq.settings import require
+from onceq.testing.errors import EffectFailed
 from onceq.testing.likeness import Part
 from onceq.testing.recorder import EffectRecorder
 
@@ -101,13 +102,22 @@ class _Place:
 
 @contextmanager
 def recorded(
-    words: Sequence[str], answers: Mapping[str, Any], names: Names, *, reads: Sequence[str] = ()
+    words: Sequence[str],
+    answers: Mapping[str, Any],
+    names: Names,
+    *,
+    reads: Sequence[str] = (),
+    fails: str | None = None,
 ) -> Iterator[EffectRecorder | None]:
     """Put stand-ins in the place of what the words name, and the originals back after the block."""
     require(bool(words) or not answers, "--answer is what a recorded function returns: it goes with --effects")
     require(bool(words) or not reads, "--read is a recorded function that has no effect: it goes with --effects")
     places = [_place(word, names) for word in words]
-    recorder = EffectRecorder(reads=reads, answers=answers)
+    require(bool(words) or fails is None, "--fails is what a recorded function raises: it goes with --effects")
+    error = EffectFailed if fails is None else names.value("--fails", fails)
+    is_error = isinstance(error, type) and issubclass(error, Exception)
+    require(is_error, f"--fails {fails}: {error!r} is no class of exceptions")
+    recorder = EffectRecorder(reads=reads, answers=answers, fails=error)
     called = _called(places)
     _check_names("--answer", answers, places, called)
     _check_names("--read", reads, places, called)

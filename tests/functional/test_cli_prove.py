@@ -349,6 +349,13 @@ def test_a_function_that_only_looks_something_up_is_no_effect(project: Path) -> 
     assert "nothing was counted in an undisturbed run of unsafe" in ran.err
 
 
+def test_a_recorded_function_raises_what_its_client_does(project: Path) -> None:
+    """A job that swallows its client's own exception is found out with that alone."""
+    ran = run("cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--fails", "cli_gateway:Declined", "--json")
+
+    assert (ran.code, json.loads(ran.out)["diagnosis"]) == (1, Diagnosis.NO_EFFECT.name)
+
+
 def test_what_is_recorded_and_never_called_is_told_though_something_else_was_counted(project: Path) -> None:
     """The name stands in for what another module calls: the job called the real one."""
     ran = run("cli_jobs:sends_on", "--payload", ORDER, *RECORDED)
@@ -427,6 +434,11 @@ BAD: dict[str, tuple[list[str], str]] = {
     "answer of nothing": (
         ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--answer", "chrage=1"],
         "--answer chrage: --effects has no function of that name. Did you mean 'charge'?",
+    ),
+    "fails without effects": (["cli_jobs:keyed", "--payload", ORDER, "--fails", "x:Y"], "it goes with --effects"),
+    "fails with no exception": (
+        ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--fails", "cli_gateway:charge"],
+        "is no class of exceptions",
     ),
     "read without effects": (["cli_jobs:keyed", "--payload", ORDER, "--read", "charge"], "it goes with --effects"),
     "read of nothing": (

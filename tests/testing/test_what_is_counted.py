@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+import boto3
 import msgspec
 import pydantic
 import pytest
@@ -44,6 +45,24 @@ def test_a_recorder_that_nothing_calls_is_told_whatever_else_was_counted(env: En
         assert found.value.report.diagnosis is Diagnosis.NO_EFFECT
         assert len(found.value.report.results) == 1
     assert prove_effectively_once(charge_elsewhere, {}, app=app, env=env).effects == {"the message to receive": 1}
+
+
+def test_what_a_job_writes_beside_what_is_counted_is_named(env: Environment) -> None:
+    """It may be there twice, and the proof says that it did not look."""
+    charged = EffectRecorder()
+
+    @job("charge_and_note", max_duration=5)
+    def charge_and_note(_payload: dict[str, Any], ctx: Context) -> None:
+        sqs = boto3.client("sqs")
+        sqs.get_queue_attributes(QueueUrl=env.settings.queue("default").dlq_url)
+        sqs.tag_queue(QueueUrl=env.settings.queue("default").dlq_url, Tags={"last": "o-1"})
+        charged.charge(idempotency_key=ctx.idempotency_key_for("charge"))
+
+    report = prove_effectively_once(charge_and_note, {}, effects=charged, env=env)
+
+    assert report.uncounted == ["TagQueue"]
+    assert report.summary().endswith("scenarios, charge x1 in each. Not counted: TagQueue")
+    assert report.to_json()["uncounted"] == ["TagQueue"]
 
 
 class Colour(Enum):

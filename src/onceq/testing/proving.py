@@ -217,10 +217,18 @@ class _Proof:
         twice = [result.ok for result in self.results if result.group == TWICE]
         if twice and all(twice):
             self._falsy(hints)
-        report = Report(self.name, self.results, dict(hints.expected))
+        report = Report(self.name, self.results, dict(hints.expected), self._uncounted(first))
         if not report.ok:
             raise NotEffectivelyOnce(report)
         return report
+
+    def _uncounted(self, undisturbed: Run) -> list[str]:
+        """Return the job's own writes that no function of the caller's can have counted."""
+        if self.effects is not None and not isinstance(self.effects, EffectRecorder):
+            return []
+        calls = [entry.call for entry in undisturbed.timeline.entries if entry.call is not None and entry.landed]
+        own = [f"{call.operation} {call.table}".rstrip() for call in calls if call.own and call.is_write]
+        return list(dict.fromkeys(own))
 
     def _scenarios(self) -> Iterator[Scenario]:
         yield from scenarios_of(

@@ -10,6 +10,8 @@ from onceq.testing.diagnosis import Diagnosis, Finding
 from onceq.testing.timeline import TIMES, WIDEST, short_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from onceq.testing.trial import Run
 
 # A picture that is longer than this is cut in the middle.
@@ -54,11 +56,13 @@ class Report:
         subject: Name of what was on trial.
         results: A result for each scenario, in order.
         effects: How many effects of each name one job has.
+        uncounted: What the job wrote by itself, undisturbed, that nobody counted: it may be there twice.
     """
 
     subject: str
     results: list[Result]
     effects: dict[str, int]
+    uncounted: Sequence[str] = ()
 
     @property
     def ok(self) -> bool:
@@ -92,7 +96,8 @@ class Report:
         failed = sum(not result.ok for result in self.results)
         if not failed:
             counted = ", ".join(f"{name} x{number}" for name, number in self.effects.items())
-            return f"{self.subject} takes effect once: {ran} scenarios, {counted} in each"
+            beside = f". Not counted: {', '.join(self.uncounted)}" if self.uncounted else ""
+            return f"{self.subject} takes effect once: {ran} scenarios, {counted} in each{beside}"
         return f"{self.subject} does not take effect once: {failed} of {ran} scenarios fail. {self.diagnosis}"
 
     def table(self, *, verbose: bool = False) -> list[str]:
@@ -133,6 +138,7 @@ class Report:
             "ok": self.ok,
             "diagnosis": self.diagnosis and self.diagnosis.name,
             "effects": self.effects,
+            "uncounted": [*self.uncounted],
             "scenarios": [
                 {
                     "group": result.group,

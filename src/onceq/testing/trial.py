@@ -281,7 +281,7 @@ class Trial:
 
 def _number(count: Callable[[], int]) -> int:
     number = count()
-    told = "it is a function that returns how many effects there are by now, a whole number"
+    told = "it is an EffectRecorder, or a function that returns how many effects there are by now, a whole number"
     require(isinstance(number, int), f"effects= returned {number!r}: {told}")
     return number
 
