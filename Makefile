@@ -39,8 +39,8 @@ demo: $(READY) ## Run the example jobs on an embedded moto: duplicates, failures
 	@$(PY) -m demo $(ARGS)
 
 .PHONY: test
-test: $(READY) $(MINISTACK_READY) ## Run the tests (ARGS="-k lease -n0")
-	@$(PYTEST) -n auto --dist worksteal $(ARGS)
+test: $(READY) $(MINISTACK_READY) ## Run the tests, on locked moto (ARGS="-k lease -n0", BACKEND=ministack)
+	@BACKEND=$(or $(BACKEND),moto) $(PYTEST) -n auto --dist worksteal $(ARGS)
 
 .PHONY: check
 check: $(READY) ## Format, lint, types, template, architecture: what must be clean before a commit
