@@ -6,7 +6,6 @@ tables' names that they read at import are the proof's own.
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import json
 import logging
@@ -111,18 +110,13 @@ def _value(option: str, word: str) -> Any:
         raise ConfigurationError(message) from error
 
 
-def _answers(words: Sequence[str]) -> dict[str, Callable[..., Any]]:
+def _answers(words: Sequence[str]) -> dict[str, Any]:
     answers = {}
     for word in words:
         name, equals, text = word.partition("=")
         require(equals != "", f"--answer {word}: give NAME=JSON, a function's name and what it returns")
-        answers[name] = _answer(_value(f"--answer {name}", text))
+        answers[name] = _value(f"--answer {name}", text)
     return answers
-
-
-def _answer(value: Any) -> Callable[..., Any]:
-    # A job may change what it was given: the next one gets its own.
-    return lambda *_arguments, **_named: copy.deepcopy(value)
 
 
 def _template(word: str) -> Path | None:

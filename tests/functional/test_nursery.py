@@ -24,7 +24,7 @@ print(os.getpid(), os.environ.get("WORD"), sys.argv[1:], sys.path[0], time.tznam
 print(sys.stdin.read(), file=sys.stderr)
 if sys.argv[1:] == ["wait"]:
     open("started", "w").write(str(os.getpid()))
-    time.sleep(600)
+    time.sleep(600)  # until it is killed, which is what is tested
 sys.exit(len(sys.argv) - 1)
 """
 
@@ -75,7 +75,7 @@ def test_a_signal_while_it_is_waited_for_ends_it(folder: Path, waiting: list[int
 
     def interrupt() -> None:
         while not (folder / "started").exists():
-            time.sleep(0.01)
+            time.sleep(0.01)  # another process writes it
         os.kill(os.getpid(), signal.SIGUSR1)
 
     def raise_it(*_: object) -> None:

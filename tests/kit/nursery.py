@@ -130,7 +130,7 @@ def _wait() -> dict[str, Any] | None:
     waiting, living = b"", set[int]()
     while True:
         ready = select.select([0], [], [], LOOK_SECONDS)[0]
-        _reap(living)
+        reap(living)
         if not ready:
             continue
         data = os.read(0, 65_536)
@@ -144,14 +144,15 @@ def _wait() -> dict[str, Any] | None:
             if pid == 0:
                 return json.loads(line)  # type: ignore[no-any-return]  # as it was written
             living.add(pid)
-            _say(["started", pid])
+            say(["started", pid])
 
 
-def _reap(living: set[int]) -> None:
+def reap(living: set[int]) -> None:
+    """Say which of these have ended, and how, and take them out."""
     try:
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             living.discard(ended[0])
-            _say(["ended", ended[0], os.waitstatus_to_exitcode(ended[1])])
+            say(["ended", ended[0], os.waitstatus_to_exitcode(ended[1])])
     except ChildProcessError:
         pass  # there is none
 
@@ -176,7 +177,8 @@ def _live(birth: Mapping[str, Any]) -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _say(words: list[Any]) -> None:
+def say(words: list[Any]) -> None:
+    """Tell whoever started this a line."""
     os.write(1, json.dumps(words).encode() + b"\n")
 
 

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kit.nursery import reap, say
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
@@ -104,7 +106,7 @@ def main() -> None:
     living: set[int] = set()
     while True:
         ready = select.select([0], [], [], LOOK_SECONDS)[0]
-        _reap(living)
+        reap(living)
         if not ready:
             continue
         data = os.read(0, 65_536)
@@ -119,16 +121,7 @@ def main() -> None:
             if pid == 0:
                 _live(soak_worker.main, json.loads(line), ending, kept)
             living.add(pid)
-            _say(["started", pid])
-
-
-def _reap(living: set[int]) -> None:
-    try:
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            living.discard(ended[0])
-            _say(["ended", ended[0], os.waitstatus_to_exitcode(ended[1])])
-    except ChildProcessError:
-        pass  # there is none
+            say(["started", pid])
 
 
 def _live(run: Any, arguments: list[str], ending: int, kept: int) -> None:
@@ -147,10 +140,6 @@ def _live(run: Any, arguments: list[str], ending: int, kept: int) -> None:
     finally:
         sys.stderr.flush()
         os._exit(code)
-
-
-def _say(words: list[Any]) -> None:
-    os.write(1, json.dumps(words).encode() + b"\n")
 
 
 if __name__ == "__main__":
