@@ -196,6 +196,7 @@ class Trial:
         dead = environment.dead_letters()
         used_up = [letter for letter in dead if environment.mailbox.is_used_up(letter)]
         calls = self.effects.calls if isinstance(self.effects, EffectRecorder) else []
+        recorded = self._recorded()
         return Run(
             name=scenario.name,
             jobs=scenario.jobs,
@@ -205,9 +206,9 @@ class Trial:
             timeline=environment.timeline,
             points=self.points,
             first_points=self.first_points,
-            effects=self.done(),
+            effects=[*recorded, *self._sent(), *self._committed()],
             numbers=tuple(sorted(self._numbers)),
-            counted=None if self.effects is None else len(self._recorded()),
+            counted=None if self.effects is None else len(recorded),
             records=self.tried.records(environment),
             left=[letter for letter in letters if letter not in dead and self.tried.is_mine(letter)],
             dead=dead,
