@@ -49,10 +49,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in {*dropped}]
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Run one worker more than there are cores: tests that wait for processes of their own leave a core idle."""
+    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or (os.cpu_count() or 1) + 1)
+
+
 def pytest_collection_finish() -> None:
-    """Let the garbage collector pass over what lasts as long as the run: moto, botocore, and thousands of tests."""
+    """Let the garbage collector pass over what lasts as long as the run: moto, botocore, and thousands of tests.
+
+    And look seldom at what is young: a request to moto makes thousands of objects that end by themselves.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture

@@ -6,13 +6,16 @@ moto is what local runs and tests work on, and it has no atomicity of its own. `
 
 from __future__ import annotations
 
+import copy
 import functools
 import logging
 import os
+import pickle
 import select
 import subprocess
 import sys
 import threading
+from collections import deque
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -115,7 +118,8 @@ def quicken_moto() -> None:
     """
     from botocore.loaders import JSONFileLoader  # noqa: PLC0415 - `import onceq` must not load botocore
     from moto.core import responses  # noqa: PLC0415 - only local runs load moto
-    from moto.dynamodb.parsing import ast_nodes, expressions  # noqa: PLC0415 - as above
+    from moto.dynamodb.comparisons import ConditionExpressionParser  # noqa: PLC0415 - as above
+    from moto.dynamodb.parsing import ast_nodes, expressions, validators  # noqa: PLC0415 - as above
     from moto.sqs import models  # noqa: PLC0415 - as above
 
     loader: Any = JSONFileLoader
@@ -123,12 +127,27 @@ def quicken_moto() -> None:
     loader.load_file = lambda _, path: read(path)
     remember = functools.lru_cache(maxsize=1_024)
     names: list[Any] = [responses, models]
-    parsing: list[Any] = [ast_nodes, expressions]  # they have no types
+    parsing: list[Any] = [ast_nodes, expressions, validators]  # they have no types
     names[0].method_names_from_class = remember(names[0].method_names_from_class)
     for module in names:
         module.camelcase_to_underscores = remember(module.camelcase_to_underscores)
-    # Whoever validates an expression changes a copy of it.
-    parsing[1].UpdateExpressionParser.make = remember(parsing[1].UpdateExpressionParser.make)
+    parse = parsing[1].UpdateExpressionParser.make
+
+    def parsed(text: str) -> Any:
+        tree = parse(text)
+        tree.pickled = pickle.dumps(tree)
+        return tree
+
+    def copied(node: Any) -> Any:
+        # Whoever validates an expression changes a copy of it; to copy it node by node takes five times as long.
+        return pickle.loads(node.pickled) if hasattr(node, "pickled") else copy.deepcopy(node)  # noqa: S301 - ours
+
+    parsing[1].UpdateExpressionParser.make = remember(parsed)
+    parsing[2].deepcopy = copied
+    conditions: Any = ConditionExpressionParser
+    lex = conditions._lex_condition_expression  # noqa: SLF001 - moto's own
+    lexed = remember(lambda text: tuple(lex(conditions(text, None, None))))
+    conditions._lex_condition_expression = lambda parser: deque(lexed(parser.condition_expression))  # noqa: SLF001
     kinds: dict[type, tuple[type, ...]] = {}
 
     def nodes(traverser: Any) -> tuple[type, ...]:

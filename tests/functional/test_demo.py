@@ -82,7 +82,7 @@ def test_broken_promises_are_found_out() -> None:
 
 def test_a_run_that_ends_too_soon_fails_and_counts_what_is_left_as_not_lost() -> None:
     """A time limit leaves messages in the queue: the demo fails, and tells them from lost ones."""
-    done = run_demo("--json", "--payments", "30", "--workers", "1", "--limit", "4")
+    done = run_demo("--json", "--payments", "30", "--workers", "1", "--limit", "2")
     assert done.returncode == 1, done.stdout + done.stderr
     figures = json.loads(done.stdout)
     assert figures["lost"] == 0

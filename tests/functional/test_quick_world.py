@@ -73,12 +73,13 @@ def test_an_expression_that_moto_remembers_is_not_changed_by_its_use(world: Worl
             TableName=TABLE,
             Key={"pk": {"S": "counted"}},
             UpdateExpression=expression,
+            ConditionExpression="attribute_not_exists(#name) AND (attribute_not_exists(n) OR n < :name)",
             ExpressionAttributeNames={"#name": f"name{number}"},
-            ExpressionAttributeValues={":zero": {"N": "0"}, ":one": {"N": "1"}, ":name": {"S": str(number)}},
+            ExpressionAttributeValues={":zero": {"N": "0"}, ":one": {"N": "1"}, ":name": {"N": str(number)}},
         )
 
     item = world.dynamodb.get_item(TableName=TABLE, Key={"pk": {"S": "counted"}})["Item"]
-    assert item == {"pk": {"S": "counted"}, "n": {"N": "2"}, "name1": {"S": "1"}, "name2": {"S": "2"}}
+    assert item == {"pk": {"S": "counted"}, "n": {"N": "2"}, "name1": {"N": "1"}, "name2": {"N": "2"}}
     assert UpdateExpressionParser.make(expression) is parsed
     assert repr_of(parsed) == before
 
