@@ -49,6 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in {*dropped}]
 
 
+@pytest.hookimpl(optionalhook=True)  # mutants are run without xdist
 def pytest_xdist_auto_num_workers() -> int:
     """Run one worker more than there are cores: tests that wait for processes of their own leave a core idle."""
     return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or (os.cpu_count() or 1) + 1)

@@ -140,6 +140,8 @@ class Context:
     def transaction(self) -> Transaction:
         """DynamoDB writes that happen once, with this job's completion, or not at all (guarantee G7).
 
+        Inside a step nothing is staged (`TransactionRefused`): a later attempt does not call the step's function again.
+
         Example:
             >>> ctx = Context()
             >>> ctx.transaction.write({"Delete": {"TableName": "Carts", "Key": {"id": {"S": "c-1"}}}})
@@ -177,7 +179,7 @@ class Context:
 
         Raises:
             EnqueueRefused: If SQS, DynamoDB or the job type would refuse it.
-            TransactionRefused: If the transaction has no room for it.
+            TransactionRefused: If the transaction has no room for it, or inside a step.
             ConfigurationError: If the job type, the queue or the outbox table is not known.
             BucketError: If the payload is too large for the outbox, and S3 did not take it.
 

@@ -31,6 +31,7 @@ from onceq.errors import (
 )
 from onceq.keys import check_effect_name
 from onceq.record import Semantics
+from onceq.running import inside
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -133,7 +134,8 @@ class Steps:
         if found is not None:
             return self._answer_later(name, found) if "awaited" in found else self._answer(name, found)
         try:
-            value = _ran(function())
+            with inside(name):
+                value = _ran(function())
         except BaseException as error:
             self._failed(name, semantics, error)
             raise
@@ -159,7 +161,8 @@ class Steps:
     ) -> Any:
         self._track()
         try:
-            value = await function()
+            with inside(name):
+                value = await function()
         except BaseException as error:
             await _to_its_end(self._failed, name, semantics, error)
             raise

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onceq.codec import printable
 from onceq.errors import ConditionNotMet, TransactionFailed, TransactionRefused
+from onceq.running import running_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -175,9 +176,13 @@ class Transaction:
         self._is_over = True
 
     def check_open(self, what: str) -> None:
-        """Refuse what comes too late. Raises: TransactionRefused."""
+        """Refuse what comes too late, and what a later attempt would not stage again. Raises: TransactionRefused."""
         if self._is_over:
             message = f"{what}: the attempt that this context belongs to is over"
+            raise TransactionRefused(message)
+        if self.of_a_job and (step := running_step()):
+            told = f"{what}: inside the step {step!r} nothing is staged, since a later attempt does not call the step's"
+            message = f"{told} function again and would commit without it: stage it after the step, of its result"
             raise TransactionRefused(message)
 
     def _stage(self, write: Write) -> None:

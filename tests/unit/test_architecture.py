@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 # From the ground up. A module may import those of the floors below its own, for its types too, so there is no cycle.
 FLOORS: list[set[str]] = [
     {"errors", "clock", "lanes", "record", "telemetry"},
-    {"codec", "retry", "client", "effect_events", "intrinsics", "models", "powertools"},
+    {"codec", "retry", "client", "effect_events", "intrinsics", "models", "powertools", "running"},
     {
         "settings",
         "keys",
