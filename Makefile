@@ -83,6 +83,10 @@ crash: $(READY) $(MINISTACK_READY) ## Crash before and after every store and que
 gallery: $(READY) ## Let the test kit prove every wrong and every right job and consumer of the gallery
 	@GALLERY=all $(PYTEST) -n auto --dist worksteal tests/gallery $(ARGS)
 
+.PHONY: faults
+faults: $(READY) $(MINISTACK_READY) ## Meet every fault of the wire at every operation of store and queue
+	@FAULTS=all $(PYTEST) -n auto --dist worksteal tests/faults $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(READY) ## Fuzz the consumer with whole odd events (EVENTS=20000 SEED=1 ARGS="--only 7")
 	@PYTHONPATH=tests $(PY) -m fuzz.run --events $(EVENTS) --seed $(SEED) $(ARGS)

@@ -1,7 +1,7 @@
 """Every operation of store and queue meets every fault of the wire: the promise that holds, the outcome, the answer.
 
 A fault is met in one invocation, or call; then the message is delivered again, and nothing fails any more.
-``FAULTS=all`` runs every cell; without it those that `kit.fault_table.a_slice` picks.
+``FAULTS=all``, which ``make faults`` sets, runs every cell; without it those that `kit.fault_table.a_slice` picks.
 """
 
 from __future__ import annotations

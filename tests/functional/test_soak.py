@@ -11,12 +11,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
 from kit.soak_log import read_log
+from soak.run import SIGNALS, end_at_a_signal
+from soak.stand import Process, Stand, Times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,9 +89,13 @@ def running(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[psutil
 
 def test_a_signal_leaves_nothing_running(tmp_path: Path) -> None:
     """However it ends, its processes end, also one that is stopped; who is impatient changes nothing."""
-    ends = {"asked": ((signal.SIGTERM, signal.SIGINT), 130), "killed": ((signal.SIGKILL,), -signal.SIGKILL)}
-    with ExitStack() as stack, ThreadPoolExecutor() as pool:
-        # Both start at once: most of the time they wait for each other's processes.
+    ends = {
+        "Ctrl-C": ((signal.SIGINT, signal.SIGINT), 130),
+        "asked": ((signal.SIGTERM, signal.SIGINT), 130),
+        "killed": ((signal.SIGKILL,), -signal.SIGKILL),
+    }
+    with ExitStack() as stack, ThreadPoolExecutor(len(ends)) as pool:
+        # All start at once: most of the time they wait for each other's processes.
         opened = pool.map(lambda name: stack.enter_context(running(tmp_path / name)), ends)
         for (numbers, code), (process, children) in zip(ends.values(), opened, strict=True):
             for number in numbers:
@@ -96,3 +103,39 @@ def test_a_signal_leaves_nothing_running(tmp_path: Path) -> None:
 
             assert process.wait(SECONDS / 4) == code
             assert psutil.wait_procs(children, timeout=SECONDS / 8)[1] == []
+
+
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Let signals be heard afterwards as before."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("heard")
+@pytest.mark.parametrize("first", SIGNALS)
+def test_the_first_signal_ends_it_and_no_other_interrupts_its_end(first: signal.Signals) -> None:
+    """Wherever it is, also while it starts: what is interrupted at its end would wait for what it has not ended."""
+    end_at_a_signal()
+    ends = 0
+    for number in (first, *SIGNALS):
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            ends += 1
+
+    assert ends == 1
+
+
+def test_what_has_not_started_is_not_waited_for(tmp_path: Path) -> None:
+    """A signal that comes while the processes start ends the soak at once."""
+    waited: list[int] = []
+    nursery: Any = SimpleNamespace(codes={}, wait=lambda pid, _seconds: waited.append(pid))
+    proxy: Any = None
+    processes = [Process("worker 1", ("work", "default"))]
+
+    Stand("", proxy, lambda _seconds: None, "", tmp_path, {}, nursery, processes, 1, Times()).kill()
+
+    assert waited == []

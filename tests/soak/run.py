@@ -107,7 +107,7 @@ def soak(options: Options, say: Any = lambda _line: None) -> Report:
         chaos = Chaos(stand, person, happenings)
         producer = Producer(stand, app, options.seed, options.most)
         sending = threading.Thread(target=producer.run, daemon=True)
-        # First of all at the end, however it comes: a second Ctrl-C must not leave something running.
+        # First of all at the end, however it comes: a Ctrl-C then must not leave something running.
         stack.callback(producer.stopping.set)
         stack.callback(_hear_no_signal)
         sending.start()
@@ -224,8 +224,7 @@ def main() -> int:
     kept = True
     try:
         for backend in BACKENDS if options.backend == "both" else (options.backend,):
-            for number in SIGNALS:
-                signal.signal(number, signal.default_int_handler)
+            end_at_a_signal()
             signal.signal(signal.SIGALRM, _too_long)
             signal.setitimer(signal.ITIMER_REAL, options.duration + MORE_SECONDS)
             report = soak(
@@ -251,9 +250,21 @@ def main() -> int:
     return 0 if kept else 1
 
 
+def end_at_a_signal() -> None:
+    """Let the first signal that asks for an end raise `KeyboardInterrupt`, wherever it comes, and hear no other."""
+
+    def end(_number: int, _frame: object) -> None:
+        _hear_no_signal()
+        raise KeyboardInterrupt
+
+    for number in SIGNALS:
+        signal.signal(number, end)
+
+
 def _hear_no_signal() -> None:
     for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+        # Not SIG_IGN: of two that come at once Python has the second in hand already, and complains of it.
+        signal.signal(number, lambda _number, _frame: None)
 
 
 def _too_long(_number: int, _frame: object) -> None:

@@ -161,9 +161,8 @@ class Stand:
     def kill(self) -> None:
         """Leave nothing running, whatever state it is in: SIGKILL ends a stopped process, too."""
         with self._lock:
-            for process in self.processes:
-                self._signal(process, signal.SIGKILL)
-            for process in self.processes:
+            killed = [process for process in self.processes if self._signal(process, signal.SIGKILL)]
+            for process in killed:
                 self.nursery.wait(process.pid, STOP_SECONDS)
 
     def _signal(self, process: Process, number: signal.Signals) -> bool:
