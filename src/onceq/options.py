@@ -107,6 +107,11 @@ def _prove(command: Command) -> None:
     prove.add_argument("--key", help="the idempotency key (default: the job type's own, or a made one)")
     prove.add_argument("--other", metavar="PAYLOAD", help="of a second job, with another key; as --payload")
     prove.add_argument("--group", help="message group, for FIFO queues")
+    stamps = prove.add_mutually_exclusive_group()
+    text = "a field that the producer fills anew with each send; several times (default: those that hold a time)"
+    stamps.add_argument("--stamp", action="append", metavar="FIELD", dest="stamps", help=text)
+    text = "the producer fills no field anew: what holds a time is a part of the job"
+    stamps.add_argument("--no-stamps", action="store_const", const=[], dest="stamps", help=text)
     text = "what the job calls outside: recorded in its place, and not called; may be given several times"
     prove.add_argument("--effects", action="append", default=[], metavar="MODULE:NAME", help=text)
     text = "what a recorded function returns (default: an id)"
@@ -115,6 +120,8 @@ def _prove(command: Command) -> None:
     prove.add_argument("--read", action="append", default=[], metavar="NAME", help=text)
     text = "the exception that a recorded function raises where a scenario lets it fail (default: a ConnectionError)"
     prove.add_argument("--fails", metavar="MODULE:NAME", help=text)
+    text = "the parameter of the recorded functions that takes the downstream key (default: idempotency_key)"
+    prove.add_argument("--downstream-key", metavar="NAME", help=text)
     text = "a function to call before each scenario: it puts what the job needs into its tables"
     prove.add_argument("--setup", metavar="MODULE:NAME", help=text)
     _json_option(prove)

@@ -71,10 +71,18 @@ def prove(options: argparse.Namespace) -> int:
         report = _report(
             lambda **given: prove_effectively_once(job_type, payload, app=app, env=world, other=other, **given),
             effects=stack.enter_context(
-                recorded(options.effects, answers, names, reads=options.read, fails=options.fails)
+                recorded(
+                    options.effects,
+                    answers,
+                    names,
+                    reads=options.read,
+                    fails=options.fails,
+                    key=options.downstream_key,
+                )
             ),
             key=options.key,
             group=options.group,
+            stamps=options.stamps,
             progress=table.add,
             setup=None if options.setup is None else names.value("--setup", options.setup),
         )
@@ -235,9 +243,7 @@ def _show(report: Report, table: _Table, options: argparse.Namespace) -> int:
     else:
         table.write(report.picture(table.columns))
     if not options.json:
-        table.write(["", report.summary()])
-    if _is_never_completed(report) and options.effects:
-        fail("what a recorded function returns is an id unless --answer NAME=JSON says what", 0)
+        table.write(["", *report.verdict()])
     return 0 if report.ok else FAILED
 
 
@@ -245,11 +251,6 @@ def _is_uncounted(report: Report) -> bool:
     """Whether nothing of ``--effects`` was called undisturbed, whatever else was counted, or nothing counted at all."""
     told = (Diagnosis.NO_EFFECT, Diagnosis.NOTHING_COUNTED)
     return any(finding.diagnosis in told for finding in report.results[0].findings)
-
-
-def _is_never_completed(report: Report) -> bool:
-    """Whether the job does not even complete undisturbed."""
-    return any(finding.diagnosis is Diagnosis.NOT_COMPLETED for finding in report.results[0].findings)
 
 
 def _nothing_counted(report: Report, options: argparse.Namespace) -> str:

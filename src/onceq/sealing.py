@@ -256,9 +256,11 @@ class Sealer:
     def _job_type(self, job_type: JobType[..., Any] | str) -> JobType[..., Any] | None:
         if isinstance(job_type, JobType):
             if self.job_types is not None and job_type not in self.job_types:
+                known = ", ".join(sorted(one.name for one in self.job_types)) or "none"
                 message = (
-                    f"job type {job_type.name!r} is not in the App's list: nobody would serve it. Add it to the list "
-                    "in src/app.py; a test may give another App with app="
+                    f"job type {job_type.name!r} is not in the App's list: nobody would serve it. The App has {known}: "
+                    "add it in src/app.py. A test or a proof takes another App with app=, and a proof without it has "
+                    "the job on trial alone"
                 )
                 raise ConfigurationError(message)
             return job_type

@@ -13,6 +13,7 @@ from onceq.errors import ConfigurationError
 from onceq.intrinsics import suggestion
 from onceq.settings import require
 from onceq.testing.errors import EffectFailed
+from onceq.testing.keyed import KEY
 from onceq.testing.likeness import Part
 from onceq.testing.recorder import EffectRecorder
 
@@ -66,6 +67,14 @@ class Names:
             raise ConfigurationError(message) from None
 
 
+class _Recorder(EffectRecorder):
+    """Counts what parts of it are called with, each in a place of its own; it stands in none itself."""
+
+    def part(self, told: Callable[[str], str], like: Any) -> Part:
+        """Return what stands in for one thing."""
+        return Part(self._take, told, like)
+
+
 @dataclass(frozen=True)
 class _Place:
     """What a recorder stands in for: the attribute of an owner, as a person named it."""
@@ -108,16 +117,19 @@ def recorded(
     *,
     reads: Sequence[str] = (),
     fails: str | None = None,
+    key: str | None = None,
 ) -> Iterator[EffectRecorder | None]:
     """Put stand-ins in the place of what the words name, and the originals back after the block."""
     require(bool(words) or not answers, "--answer is what a recorded function returns: it goes with --effects")
     require(bool(words) or not reads, "--read is a recorded function that has no effect: it goes with --effects")
     places = [_place(word, names) for word in words]
+    told = "--downstream-key is the parameter of a recorded function that takes the key: it goes with --effects"
+    require(bool(words) or key is None, told)
     require(bool(words) or fails is None, "--fails is what a recorded function raises: it goes with --effects")
     error = EffectFailed if fails is None else names.value("--fails", fails)
     is_error = isinstance(error, type) and issubclass(error, Exception)
     require(is_error, f"--fails {fails}: {error!r} is no class of exceptions")
-    recorder = EffectRecorder(reads=reads, answers=answers, fails=error)
+    recorder = _Recorder(key=KEY if key is None else key, reads=reads, answers=answers, fails=error)
     called = _called(places)
     _check_names("--answer", answers, places, called)
     _check_names("--read", reads, places, called)
@@ -149,10 +161,10 @@ def _called(places: Sequence[_Place]) -> dict[int, Callable[[str], str]]:
     return {number: namer(place) for number, place in several.items()}
 
 
-def _stand_in(recorder: EffectRecorder, place: _Place, told: Callable[[str], str]) -> Any:
+def _stand_in(recorder: _Recorder, place: _Place, told: Callable[[str], str]) -> Any:
     if inspect.isroutine(place.original):
-        return getattr(Part(recorder.call, told, place.owner), place.name)
-    return Part(recorder.call, told, place.original)
+        return getattr(recorder.part(told, place.owner), place.name)
+    return recorder.part(told, place.original)
 
 
 def _check_names(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from onceq.settings import Settings
     from onceq.telemetry import Event
+    from onceq.testing.keyed import Asked
     from onceq.testing.points import Point
     from onceq.testing.subject import Return, Start, Subject
 
@@ -281,8 +282,8 @@ class Rehearsal(OneThread):
 class Rehearsed(Gateway):
     """A provider that only says what is wanted of it; the answer is told."""
 
-    def _happen(self, name: str, key: str | None, arguments: Any, named: Any, worker: str) -> Wanted:
-        return Wanted(name, key, arguments, tuple(sorted(named.items())))
+    def _happen(self, asked: Asked, worker: str) -> Wanted:
+        return Wanted(asked.function, asked.key, asked.arguments, tuple(sorted(asked.named.items())))
 
 
 def handler_of(subject: Subject, process: OneThread, seen: Seen, role: Role) -> Callable[[], Any]:

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 
 from kit.memory import MemorySqs
 from kit.memory_tables import Item, MemoryDynamoDB
+from onceq.testing.keyed import Asked
 from onceq.testing.recorder import Effect, EffectRecorder
 
 if TYPE_CHECKING:
@@ -205,14 +206,14 @@ class Gateway(EffectRecorder):
         """Have been called so."""
         self.calls[:] = effects
         self._given = {
-            (one.name, one.key): self._answer(one.name, one.number, one.arguments, one.named)
+            (one.name, one.key): self._answer(Asked(one.name, one.arguments, one.named), one.number)
             for one in effects
             if one.key is not None and not one.repeated
         }
 
     def happen(self, wanted: Wanted, worker: str) -> Any:
         """Let an effect happen."""
-        return self._happen(wanted.name, wanted.key, wanted.arguments, dict(wanted.named), worker)
+        return self._happen(Asked(wanted.name, wanted.arguments, dict(wanted.named), key=wanted.key), worker)
 
 
 def method_of(operation: str) -> str:

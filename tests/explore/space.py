@@ -106,7 +106,12 @@ class Play:
     @property
     def workers(self) -> tuple[str, ...]:
         """The names of the workers."""
-        return tuple(RELAY if one == RELAY else f"w{number}" for number, one in enumerate(self.messages, 1))
+        names = (RELAY if one == RELAY else "w" for one in self.messages)
+        return tuple(f"{name}{number}" for number, name in enumerate(names, 1))
+
+    def with_one_more(self) -> Play:
+        """Return the play with its last worker twice: a third worker, or a second relay. No response is lost."""
+        return replace(self, messages=(*self.messages, self.messages[-1]), used=replace(self.used, losses=0))
 
     def ends_at(self, began_at: int) -> int | None:
         """Return when an invocation must end, epoch ms."""

@@ -1,4 +1,4 @@
-"""A slice of the schedules of `make explore`: real jobs, whole spaces, none of them bounded."""
+"""A slice of the schedules of `make explore`: real jobs, whole spaces; bounded alone where one worker more is there."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ SAMPLED = [
     (replace(PLAYS["renewals"], used=Used(losses=1, renewals=1)), 1),
     (replace(PLAYS["relay"], messages=("m1", RELAY), used=Used(crashes=1, expiries=1)), 7),
     (replace(PLAYS["async step"], used=Used(losses=1)), 1),
+    (replace(PLAYS["renewals"].with_one_more(), used=Used(expiries=1, renewals=1)), 13),
+    (replace(PLAYS["relay"], messages=("m1", RELAY, RELAY), used=Used(expiries=1)), 4),
 ]
 
 
@@ -68,19 +70,21 @@ def test_a_bound_leaves_out_schedules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("messages", "used", "bound"),
+    ("name", "messages", "used", "bound"),
     [
-        (("m1", "m1"), Used(expiries=1), None),
-        (("m1", "m1"), Used(crashes=1), 1),
-        (("m1", "m1", "m1"), Used(crashes=1), 2),
-        (("m1", "m2", "m2"), Used(), None),
+        ("plain", ("m1", "m1"), Used(expiries=1), None),
+        ("plain", ("m1", "m1"), Used(crashes=1), 1),
+        ("plain", ("m1", "m1", "m1"), Used(crashes=1), 2),
+        ("plain", ("m1", "m2", "m2"), Used(), None),
+        ("renewals", ("m1", "m1", "m1"), Used(renewals=1), 1),
+        ("relay", ("m1", RELAY, RELAY), Used(), 1),
     ],
 )
 def test_of_schedules_that_exchange_names_one_is_walked_and_all_are_counted(
-    messages: tuple[str, ...], used: Used, bound: int | None
+    name: str, messages: tuple[str, ...], used: Used, bound: int | None
 ) -> None:
     """Workers of one message differ by their names alone: what is left out is counted, and is as many."""
-    play = replace(PLAYS["plain"], messages=messages, used=used)
+    play = replace(PLAYS[name], messages=messages, used=used)
     one, each = (Explorer(play, bound, symmetry=symmetry).explore() for symmetry in (True, False))
 
     assert one.schedules == each.schedules

@@ -202,6 +202,24 @@ def marks_whatever_was_sent(patch: Patch) -> None:
     patch.setattr(outbox, "PENDING", "#status <> :pending OR #status = :pending")
 
 
+def renews_in_vain_who_took_over(patch: Patch) -> None:
+    """Of who took a job over the lease that it claimed counts, and no later write, as a renewal is one."""
+    decide = claim.decide
+
+    def deciding(record: Any, request: Any, now_ms: int) -> Any:
+        decision = decide(record, request, now_ms)
+        wrote = record.attempts > 1 and record.version > record.attempts  # by then each attempt has written once
+        return TakeOver(record.attempts + 1) if isinstance(decision, Busy) and wrote else decision
+
+    patch.setattr(claim, "decide", deciding)
+
+
+def relay_counts_on_being_alone(patch: Patch) -> None:
+    """The relay alone sends, so that its mark need not ask whether the entry waits."""
+    patch.setattr(Relay, "send", lambda _self, _entries: {})
+    marks_whatever_was_sent(patch)
+
+
 def commits_one_write_after_the_other(patch: Patch) -> None:
     """A job's own writes follow its completion, each by itself."""
 
@@ -242,6 +260,33 @@ THROUGH: list[tuple[Callable[[Patch], None], Play, str, Play]] = [
     ),
     (relay_marks_what_it_finds, RELAYED, "G8: an entry was marked that nobody has sent", NOT_RELAYED),
     (marks_whatever_was_sent, RELAYED, "G8: an entry was changed that is sent", NOT_RELAYED),
+]
+# What a third worker, or a second relay, alone finds: the play with one worker more, and the nearest without it.
+ONE_PREEMPTION = 1
+RENEWED_ONCE = with_(RENEWED, expiries=1, renewals=1)
+# Nothing is sent where it was committed, if the rule is weakened so.
+ONE_RELAY = replace(RELAYED, before=("m1",), messages=(RELAY,))
+ONE_MORE: list[tuple[Callable[[Patch], None], Play, str, list[Play]]] = [
+    (
+        renews_in_vain_who_took_over,
+        replace(RENEWED_ONCE, messages=("m1", "m1", "m1")),
+        "G2: w3 wrote over a record of w1",
+        [RENEWED_ONCE, with_(RENEWED.with_one_more(), expiries=1)],
+    ),
+    (
+        relay_counts_on_being_alone,
+        ONE_RELAY.with_one_more(),
+        "G8: an entry was changed that is sent",
+        [ONE_RELAY],
+    ),
+]
+# The other plays with a third worker beside renewals.
+THIRD = [
+    *(
+        (renews_in_vain_who_took_over, with_(PLAYS[name].with_one_more(), expiries=1, renewals=1))
+        for name in ("renewals and a step", "renewals and a lock", "renewals and an at-most-once step")
+    ),
+    (follows_no_earlier_write, PLAYS["renewals overtake"].with_one_more()),
 ]
 WEAKENED: list[tuple[Callable[[Patch], None], str, Used, str]] = [
     (unchanged_without_anything, "plain", EXPIRY, "G3: a completed record was changed"),
@@ -289,6 +334,30 @@ def test_what_one_kind_of_move_alone_finds(
     assert Explorer(without).explore().found == {}
 
 
+@pytest.mark.parametrize(("weaken", "play", "rule", "without"), ONE_MORE, ids=[one[0].__name__ for one in ONE_MORE])
+def test_what_one_worker_more_alone_finds(
+    weaken: Callable[[Patch], None], play: Play, rule: str, without: list[Play], monkeypatch: Patch
+) -> None:
+    """Neither a third worker beside renewals is idle, nor a second relay: each finds what is not found without it."""
+    weaken(monkeypatch)
+
+    shown = picture_of(play, rule, ONE_PREEMPTION)
+
+    assert all(worker in shown for worker in play.workers)
+    for one in without:
+        assert Explorer(one, ONE_PREEMPTION).explore().found == {}
+
+
+@pytest.mark.parametrize(("weaken", "play"), THIRD, ids=[play.name for _, play in THIRD])
+def test_a_third_worker_beside_renewals_finds_a_weakened_rule(
+    weaken: Callable[[Patch], None], play: Play, monkeypatch: Patch
+) -> None:
+    """No such play passes whatever the rules are."""
+    weaken(monkeypatch)
+
+    assert "w1" in picture_of(play, "G2: ", ONE_PREEMPTION)
+
+
 @pytest.mark.parametrize(("play", "rule"), WRONG, ids=[play.name for play, _ in WRONG])
 def test_a_wrong_consumer_is_found(play: Play, rule: str) -> None:
     """Each mistake of the gallery that depends on timing has a schedule that shows it, a lane for each worker."""
@@ -309,9 +378,9 @@ def test_a_right_consumer_passes(play: Play) -> None:
     assert result.schedules > 100
 
 
-def picture_of(play: Play, rule: str) -> str:
+def picture_of(play: Play, rule: str, bound: int | None = None) -> str:
     """Return the lanes of the shortest schedule that breaks a promise, as real workers run it."""
-    found = Explorer(play).explore(until=[rule]).found
+    found = Explorer(play, bound).explore(until=[rule]).found
     schedule = next((choices for broken, choices in found.items() if broken.startswith(rule)), None)
     assert schedule is not None, f"nothing breaks {rule!r} in {play.name}, but: {[*found]}"
     rerun = Rerun(play)

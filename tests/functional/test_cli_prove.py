@@ -91,6 +91,11 @@ def in_order(order: dict, ctx: Context):
     gateway.charge(1, idempotency_key=ctx.key)
 
 
+@job("stamped", key=lambda order: f"{order['order_id']}-{order['trace']}-{order['sent_at']}")
+def stamped(order: dict, ctx: Context):
+    return gateway.charge(1, idempotency_key=ctx.key)
+
+
 @job("sends_on")
 def sends_on(order: dict, ctx: Context) -> None:
     ctx.send(sends_on, order, key=f"{ctx.key}-next")
@@ -234,9 +239,13 @@ def test_a_job_that_does_not_shows_where_and_draws_the_shortest_timeline(wrong: 
 
     assert wrong.code == 1
     assert [len(line) - len(line.lstrip()) for line in wrong.lines[at + 1 : at + 3]] == [14, 16]
-    assert " ".join(" ".join(wrong.lines[at + 1 : at + 3]).split()).startswith(f"{Diagnosis.OUTSIDE_STEP} (charge: 2 ")
+    assert " ".join(" ".join(wrong.lines[at + 1 : at + 3]).split()).startswith(
+        f"{Diagnosis.OUTSIDE_STEP.told} (charge: 2 "
+    )
     assert verdict.startswith("unsafe does not take effect once: ")
-    assert verdict.endswith(f" scenarios fail. {Diagnosis.OUTSIDE_STEP}")
+    assert verdict.endswith(
+        f" scenarios fail. {Diagnosis.OUTSIDE_STEP.told} what to do: {Diagnosis.OUTSIDE_STEP.advice}"
+    )
     assert all(picture.count(word) == times for word, times in (("effect: charge", 2), ("✗ dies after", 1)))
     assert picture.startswith(": w1 w2 ")
     assert "record: unsafe#o-1 completed" in picture
@@ -298,6 +307,32 @@ def test_an_answer_may_have_the_name_of_an_option_of_the_recorder(project: Path)
         assert names.value("--effects", "cli_fixed:key")() == 7
 
 
+def test_a_downstream_key_is_found_by_its_parameter(project: Path) -> None:
+    """By position and by name; without the option that is ``idempotency_key``."""
+    names = Names(project / "src")
+    gateway = names.value("--effects", "cli_jobs:gateway")
+
+    with recorded(["cli_jobs:gateway", "cli_jobs:charge"], {}, names, key="cents") as recorder:
+        names.value("--effects", "cli_jobs:gateway").charge(5)
+        names.value("--effects", "cli_jobs:charge")(cents=5)
+    with recorded(["cli_jobs:gateway.charge"], {}, names) as unnamed:
+        gateway.charge(5, idempotency_key="k")
+
+    assert recorder is not None
+    assert unnamed is not None
+    assert [(call.key, call.arguments, dict(call.named)) for call in (*recorder.calls, *unnamed.calls)] == [
+        ("5", (), {}), ("5", (), {}), ("k", (5,), {}),
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("project")
+def test_what_has_its_key_in_another_parameter_has_none() -> None:
+    """What the option says is what the proof goes by."""
+    ran = run("cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--downstream-key", "request_id", "--json")
+
+    assert (ran.code, json.loads(ran.out)["diagnosis"]) == (1, "OUTSIDE_STEP")
+
+
 def test_json_says_the_same(project: Path) -> None:
     """One object on stdout, whatever the job prints; the exit code is the same. In a process of its own."""
     words = ("cli_jobs:by_function", "--payload", '{"cents": 5}', "--effects", "cli_jobs:charge")
@@ -310,10 +345,11 @@ def test_json_says_the_same(project: Path) -> None:
     assert [scenario["name"] for scenario in told["scenarios"] if not scenario["ok"]] == ["delivered once"]
     # What it fails with undisturbed is likely an answer of another shape than the provider's.
     assert ran.lines[0] == "  ✗ once      delivered once"
-    assert "by_function#proof-1 is rejected" in ran.out
-    assert "KeyError: 'state'" in ran.out
-    assert "--answer NAME=JSON" in ran.err
-    assert "--answer NAME=JSON" in done.stderr
+    text = " ".join(ran.out.split())
+    assert "by_function#proof-1 is rejected" in text
+    assert "KeyError: 'state'" in text
+    assert "charge was answered with {'id': 'charge-1'}, which the recorder made up" in text
+    assert "--answer charge=JSON" in told["scenarios"][0]["findings"][0]["evidence"]
 
 
 def test_a_job_is_found_by_its_name_and_has_its_applications_middleware(project: Path) -> None:
@@ -354,6 +390,38 @@ def test_a_recorded_function_raises_what_its_client_does(project: Path) -> None:
     ran = run("cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--fails", "cli_gateway:Declined", "--json")
 
     assert (ran.code, json.loads(ran.out)["diagnosis"]) == (1, Diagnosis.NO_EFFECT.name)
+
+
+STAMPED = '{"order_id": "o-1", "trace": "t-1", "sent_at": "2026-11-29T12:00:00Z"}'
+
+
+@pytest.mark.parametrize(
+    ("words", "another"),
+    [
+        ((), "sent_at"),
+        (("--stamp", "trace"), "trace"),
+        (("--stamp", "trace", "--stamp", "sent_at"), "sent_at and trace"),
+        (("--no-stamps",), ""),
+    ],
+    ids=["none given", "one", "two", "denied"],
+)
+def test_what_the_producer_stamps_is_named_or_denied(words: tuple[str, ...], another: str, project: Path) -> None:
+    """A key that is made of it shows at a second send; where nothing is stamped it is the same job."""
+    ran = run("cli_jobs:stamped", "--payload", STAMPED, *RECORDED, *words, "--json")
+
+    told = json.loads(ran.out)
+    sent = [one["name"].partition(", with another ")[2] for one in told["scenarios"] if "second time" in one["name"]]
+    assert (ran.code, told["diagnosis"]) == ((1, Diagnosis.KEY_FROM_SEND.name) if another else (0, None))
+    assert another in sent
+
+
+def test_stamps_are_not_named_and_denied_at_once(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command line says which two words do not go together."""
+    with pytest.raises(SystemExit) as refused:
+        main(["prove", "cli_jobs:stamped", "--payload", STAMPED, "--stamp", "trace", "--no-stamps"])
+
+    assert refused.value.code == 2
+    assert "--no-stamps: not allowed with argument --stamp" in capsys.readouterr().err
 
 
 def test_what_is_recorded_and_never_called_is_told_though_something_else_was_counted(project: Path) -> None:
@@ -436,6 +504,10 @@ BAD: dict[str, tuple[list[str], str]] = {
         "--answer chrage: --effects has no function of that name. Did you mean 'charge'?",
     ),
     "fails without effects": (["cli_jobs:keyed", "--payload", ORDER, "--fails", "x:Y"], "it goes with --effects"),
+    "downstream key without effects": (
+        ["cli_jobs:keyed", "--payload", ORDER, "--downstream-key", "ref"],
+        "it goes with --effects",
+    ),
     "fails with no exception": (
         ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--fails", "cli_gateway:charge"],
         "is no class of exceptions",
@@ -444,6 +516,14 @@ BAD: dict[str, tuple[list[str], str]] = {
     "read of nothing": (
         ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--read", "chrage"],
         "--read chrage: --effects has no function of that name. Did you mean 'charge'?",
+    ),
+    "stamp of nothing": (
+        ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--stamp", "trace"],
+        "stamps='trace': the body has no such field (order_id)",
+    ),
+    "group where there are none": (
+        ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--group", "g"],
+        "group= is for a FIFO queue, and the queue 'default' of 'keyed' is none: leave it out",
     ),
     "other is the same": (
         ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--other", ORDER],

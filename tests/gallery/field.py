@@ -6,7 +6,18 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from gallery.batches import ABSENT, InProgress, asked_twice, claimed, each_body, ended, item_of, number, text
+from gallery.batches import (
+    ABSENT,
+    InProgress,
+    asked_twice,
+    claimed,
+    each_body,
+    each_record,
+    ended,
+    item_of,
+    number,
+    text,
+)
 
 if TYPE_CHECKING:
     from onceq.testing.subject import Handler, Parts
@@ -208,3 +219,33 @@ def _right(parts: Parts, body: dict[str, Any]) -> None:
     key = body["order_id"]
     if claimed(parts, key):
         ended(parts, key, "completed", parts.work(body, idempotency_key=key))
+
+
+def claims_by_a_condition_that_always_holds(parts: Parts) -> Handler:
+    """Ask that an attribute is absent which no claim has: every claim lands."""
+
+    def handle(body: dict[str, Any]) -> None:
+        item = {"pk": text(body["order_id"]), "status": text("in_progress"), "owner": text(parts.worker)}
+        try:
+            parts.dynamodb.put_item(
+                TableName=parts.table, Item=item, ConditionExpression="attribute_not_exists(order_id)"
+            )
+        except parts.dynamodb.exceptions.ConditionalCheckFailedException:
+            return
+        ended(parts, body["order_id"], "completed", parts.work(body, idempotency_key=body["order_id"]))
+
+    return each_body(handle)
+
+
+def looks_beside_an_audit_row(parts: Parts) -> Handler:
+    """Look, then act, and write a row for each delivery, whose key nobody ever asks for."""
+
+    def handle(record: dict[str, Any]) -> None:
+        body = json.loads(record["body"])
+        audit = f"log#{parts.clock.now_ms()}#{record['messageId']}"
+        parts.dynamodb.put_item(TableName=parts.table, Item={"pk": text(audit)})
+        if item_of(parts, body["order_id"]) is None:
+            parts.work(body)
+            parts.dynamodb.put_item(TableName=parts.table, Item={"pk": text(body["order_id"])})
+
+    return each_record(handle)

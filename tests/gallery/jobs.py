@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 from gallery.outside import Order, booking_of, dynamodb, gateway, now, row_of
-from onceq import Context, Producer, Retry, Semantics, job
+from onceq import Context, Entry, Producer, Retry, Semantics, job
 
 LOG = logging.getLogger("gallery")
 DAY_MS = 86_400_000
@@ -286,3 +286,56 @@ def swallows_the_second_error(order: Order, ctx: Context) -> Any:
     except ConnectionError:
         LOG.exception("no postage")
     return charged
+
+
+@job("swallows_what_the_queue_says", key="order_id")
+def swallows_what_the_queue_says(order: Order) -> str:
+    """Enqueue the receipt at once, by its key, and go on if the queue does not take it: nobody sends it again."""
+    try:
+        Producer().enqueue("send_receipt", {"order_id": order.order_id}, key=order.order_id)
+    except Exception:
+        LOG.exception("no receipt of order %s", order.order_id)
+    return order.order_id
+
+
+@job("swallows_what_the_queue_says_of_many", key="order_id")
+def swallows_what_the_queue_says_of_many(order: Order) -> str:
+    """Do the same with two receipts in one request."""
+    receipts = [f"{order.order_id}-{number}" for number in range(2)]
+    try:
+        Producer().enqueue_many(Entry("send_receipt", {"order_id": one}, key=one) for one in receipts)
+    except Exception:
+        LOG.exception("no receipts of order %s", order.order_id)
+    return order.order_id
+
+
+@job("takes_a_failed_look_for_no", key="order_id")
+def takes_a_failed_look_for_no(order: Order, ctx: Context) -> Any:
+    """Look whether the customer is blocked, and leave the order if that cannot be told: it is completed by that."""
+    key = {"customer_id": {"S": f"blocked#{order.customer_id}"}}
+    try:
+        blocked = "Item" in dynamodb().get_item(TableName=os.environ["BOOKINGS_TABLE"], Key=key, ConsistentRead=True)
+    except Exception:
+        LOG.exception("is %s blocked?", order.customer_id)
+        blocked = True
+    if blocked:
+        return "blocked"
+    key_of_the_charge = ctx.idempotency_key_for("charge")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key_of_the_charge)
+
+
+@job("one_attempt_without_a_key", key="order_id", max_attempts=1)
+def one_attempt_without_a_key(order: Order) -> Any:
+    """Trust that one attempt is one charge: a redrive is another attempt."""
+    return gateway.charge(order.customer_id, order.amount_cents)
+
+
+@job("one_attempt_that_swallows", key="order_id", max_attempts=1)
+def one_attempt_that_swallows(order: Order, ctx: Context) -> Any:
+    """Return though the one attempt failed, so that nobody finds the order in the dead-letter queue."""
+    key = ctx.idempotency_key_for("charge")
+    try:
+        return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+    except ConnectionError:
+        LOG.exception("order %s failed", order.order_id)
+        return "failed"

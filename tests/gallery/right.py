@@ -8,7 +8,21 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from gallery.batches import ABSENT, LEASE_MS, InProgress, asked_twice, claimed, each_body, ended, item_of, number, text
+from botocore.exceptions import ClientError
+
+from gallery.batches import (
+    ABSENT,
+    LEASE_MS,
+    InProgress,
+    asked_twice,
+    claimed,
+    each_body,
+    each_record,
+    ended,
+    item_of,
+    number,
+    text,
+)
 from gallery.outside import booking_of, order_of
 
 if TYPE_CHECKING:
@@ -222,3 +236,83 @@ def right_with_a_sum(parts: Parts) -> Handler:
         db.transact_write_items(TransactItems=[{"Put": done}, count("ended")])
 
     return each_body(handle)
+
+
+def right_that_takes_the_records_out(parts: Parts) -> Handler:
+    """Take one record after the other out of the event: what Lambda invoked with is Lambda's, and stays whole."""
+
+    def handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
+        failures = []
+        while event["Records"]:
+            record = event["Records"].pop(0)
+            message_id, body = record.pop("messageId"), json.loads(record["body"])
+            try:
+                if claimed(parts, body["order_id"]):
+                    result = parts.work(body, idempotency_key=body["order_id"])
+                    ended(parts, body["order_id"], "completed", result)
+            except Exception:  # noqa: BLE001 - the message is kept, whatever it was
+                failures.append({"itemIdentifier": message_id})
+        return {"batchItemFailures": failures}
+
+    return handler
+
+
+def right_that_clears_the_event(parts: Parts) -> Handler:
+    """Empty the event when all is done, to let go of the memory."""
+    good = right_in_short(parts)
+
+    def handler(event: dict[str, Any], context: Any) -> Any:
+        try:
+            return good(event, context)
+        finally:
+            event.clear()
+
+    return handler
+
+
+def right_that_asks_again(parts: Parts) -> Handler:
+    """Ask again when the table is busy, twice, and leave the message to its next receive then."""
+
+    def handle(body: dict[str, Any]) -> None:
+        key = body["order_id"]
+        for number_of_the_try in range(3):
+            try:
+                if claimed(parts, key):
+                    ended(parts, key, "completed", parts.work(body, idempotency_key=key))
+            except ClientError:
+                if number_of_the_try == 2:
+                    raise
+            else:
+                return
+
+    return each_body(handle)
+
+
+def right_by_sending_again(parts: Parts) -> Handler:
+    """Send the message again with a delay where the work fails, and acknowledge this one."""
+
+    def handle(record: dict[str, Any]) -> None:
+        body = json.loads(record["body"])
+        key = body["order_id"]
+        try:
+            if claimed(parts, key):
+                ended(parts, key, "completed", parts.work(body, idempotency_key=key))
+        except Exception:  # noqa: BLE001 - whatever it was, it is tried again in a minute
+            url = parts.sqs.get_queue_url(QueueName=record["eventSourceARN"].rpartition(":")[2])["QueueUrl"]
+            parts.sqs.send_message(QueueUrl=url, MessageBody=record["body"], DelaySeconds=60)
+
+    return each_record(handle)
+
+
+def right_beside_an_audit_row(parts: Parts) -> Handler:
+    """Write a row for each delivery, whose key is another one each time, beside what protects the work."""
+
+    def handle(record: dict[str, Any]) -> None:
+        audit = f"log#{parts.clock.now_ms()}#{record['messageId']}"
+        parts.dynamodb.put_item(TableName=parts.table, Item={"pk": text(audit)})
+        body = json.loads(record["body"])
+        key = body["order_id"]
+        if claimed(parts, key):
+            ended(parts, key, "completed", parts.work(body, idempotency_key=key))
+
+    return each_record(handle)

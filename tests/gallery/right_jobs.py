@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import Any
+from uuid import uuid4
 
 from gallery.outside import Order, booking_of, dynamodb, gateway, now, row_of
-from onceq import Context, Retry, Semantics, job
+from onceq import Context, Entry, Producer, Retry, Semantics, Snooze, job
+
+TEN_MINUTES_MS = 600_000
 
 
 @job("send_receipt", key="order_id")
@@ -151,3 +155,90 @@ def sends_to_itself(order: Order, ctx: Context) -> str:
     """Send the next page to its own job type: another job, with a key of its own."""
     ctx.send(sends_to_itself, {**asdict(order), "order_id": f"{order.order_id}-next"})
     return order.order_id
+
+
+@job("charges_and_asks_again", key="order_id")
+def charges_and_asks_again(order: Order, ctx: Context) -> Any:
+    """Charge with the job's key in each attempt, and ask for another one twice, as if something were not there yet."""
+    key = ctx.idempotency_key_for("charge")
+    charged = gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+    if ctx.attempt < 3:
+        raise Retry(delay=5, reason="not there yet")
+    return charged
+
+
+@job("charges_and_mails_later", key="order_id")
+def charges_and_mails_later(order: Order, ctx: Context) -> Any:
+    """Charge at once, and mail when ten minutes have passed."""
+    key = ctx.idempotency_key_for("charge")
+    charged = gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+    if now() - (ctx.message.sent_at or 0) < TEN_MINUTES_MS:
+        raise Snooze(TEN_MINUTES_MS / 1000 + 100)
+    gateway.mail(order.order_id, idempotency_key=ctx.idempotency_key_for("mail"))
+    return charged
+
+
+@job("one_attempt", key="order_id", max_attempts=1)
+def one_attempt(order: Order, ctx: Context) -> Any:
+    """Charge with the job's key in the one attempt that there is: what fails waits in the dead-letter queue."""
+    key = ctx.idempotency_key_for("charge")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+
+
+@job("two_attempts", key="order_id", max_attempts=2)
+def two_attempts(order: Order, ctx: Context) -> Any:
+    """Do the same in two attempts."""
+    key = ctx.idempotency_key_for("charge")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+
+
+@job("enqueues_by_keys", key="order_id")
+def enqueues_by_keys(order: Order) -> str:
+    """Enqueue receipts at once, by keys that are the same in every attempt, one alone and two together."""
+    Producer().enqueue("send_receipt", {"order_id": order.order_id}, key=order.order_id)
+    receipts = [f"{order.order_id}-{number}" for number in range(2)]
+    Producer().enqueue_many(Entry("send_receipt", {"order_id": one}, key=one) for one in receipts)
+    return order.order_id
+
+
+@job("looks_into_its_table", key="order_id")
+def looks_into_its_table(order: Order, ctx: Context) -> Any:
+    """Look into a table of its own first, and fail where that fails."""
+    key = {"customer_id": {"S": f"blocked#{order.customer_id}"}}
+    if "Item" in dynamodb().get_item(TableName=os.environ["BOOKINGS_TABLE"], Key=key, ConsistentRead=True):
+        return "blocked"
+    key_of_the_charge = ctx.idempotency_key_for("charge")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key_of_the_charge)
+
+
+@job("notes_the_last_order", key="order_id")
+def notes_the_last_order(order: Order, ctx: Context) -> bool:
+    """Look at the customer's row, and note this order there as the last one: which of two at once is all the same."""
+    row = {"TableName": os.environ["BOOKINGS_TABLE"], "Key": {"customer_id": {"S": order.customer_id}}}
+    is_new = "Item" not in dynamodb().get_item(**row, ConsistentRead=True)
+    values = {":last": {"S": order.order_id}}
+    ctx.transaction.write(
+        {"Update": {**row, "UpdateExpression": "SET last_order = :last", "ExpressionAttributeValues": values}}
+    )
+    return is_new
+
+
+@job("writes_an_audit_row", key="order_id")
+def writes_an_audit_row(order: Order, ctx: Context) -> Any:
+    """Write a row of its own for each attempt, and charge with the job's key."""
+    item = {"customer_id": {"S": f"log#{uuid4()}"}}
+    dynamodb().put_item(TableName=os.environ["BOOKINGS_TABLE"], Item=item)
+    key = ctx.idempotency_key_for("charge")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)
+
+
+@job("makes_the_account_once", key="order_id")
+def makes_the_account_once(order: Order, ctx: Context) -> None:
+    """Make the customer's account with the first order, and add to it with every later one."""
+    table, key = os.environ["BOOKINGS_TABLE"], {"customer_id": {"S": order.customer_id}}
+    booking = {**key, "cents": {"N": str(order.amount_cents)}, "bookings": {"N": "1"}}
+    if "Item" in dynamodb().get_item(TableName=table, Key=key, ConsistentRead=True):
+        ctx.transaction.write({"Update": booking_of(order)})
+    else:
+        absent = {"ConditionExpression": "attribute_not_exists(customer_id)"}
+        ctx.transaction.write({"Put": {"TableName": table, "Item": booking, **absent}})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from gallery import consumers as by_hand
-from gallery import field, further, jobs, outside, right, right_jobs
+from gallery import counted, field, further, jobs, outside, right, right_jobs
 from onceq import JobType
 from onceq.testing import Diagnosis, EffectRecorder, Parts
 from onceq.testing.subject import Handler
@@ -43,7 +43,7 @@ class Wrong(Generic[S]):
         diagnosis: What the kit is to call it.
         harm: What becomes of the customer.
         bug: Which of the `BUGS` it is; ``""`` for a further one.
-        effects: What counts a job's effects.
+        effects: What counts a job's effects; ``None`` is what it sends.
         told: What an effect reads as in a timeline.
     """
 
@@ -51,7 +51,7 @@ class Wrong(Generic[S]):
     diagnosis: Diagnosis
     harm: str
     bug: str = ""
-    effects: Effects = outside.gateway
+    effects: Effects | None = outside.gateway
     told: str = "effect: "
 
     def __str__(self) -> str:
@@ -210,6 +210,56 @@ CONSUMERS: tuple[Wrong[Make], ...] = (
         Diagnosis.KEPT_IN_MEMORY,
         "Charged for everybody's orders that the container gets after theirs.",
     ),
+    Wrong(
+        further.leaves_the_batch_at_a_duplicate,
+        Diagnosis.NO_EFFECT,
+        "Never charged: the order before it in the batch was done already.",
+    ),
+    Wrong(
+        further.leaves_the_batch_at_what_is_in_progress,
+        Diagnosis.NO_EFFECT,
+        "Never charged: somebody was at the order before it in the batch.",
+    ),
+    Wrong(
+        further.drops_a_batch_with_a_completed_order,
+        Diagnosis.NO_EFFECT,
+        "Never charged: another order of the batch was done already.",
+    ),
+    Wrong(
+        further.claims_the_first_for_the_batch,
+        Diagnosis.NO_EFFECT,
+        "Never charged: the first order of the batch was done already.",
+    ),
+    Wrong(
+        further.takes_any_refusal_for_done,
+        Diagnosis.NO_EFFECT,
+        "Never charged, since the table was busy when the message came.",
+    ),
+    Wrong(
+        further.takes_a_failed_look_for_blocked,
+        Diagnosis.NO_EFFECT,
+        "Never charged, since the table was busy when the message came.",
+    ),
+    Wrong(
+        further.gives_up_by_the_receive_count,
+        Diagnosis.NO_EFFECT,
+        "Never charged, and nobody hears of it: the provider was down for an hour.",
+    ),
+    Wrong(
+        further.gives_up_by_a_counter,
+        Diagnosis.NO_EFFECT,
+        "Never charged, and nobody hears of it: the provider was down for an hour.",
+    ),
+    Wrong(
+        field.claims_by_a_condition_that_always_holds,
+        Diagnosis.CHECK_THEN_ACT,
+        "Charged once for each time that the message comes.",
+    ),
+    Wrong(
+        field.looks_beside_an_audit_row,
+        Diagnosis.CHECK_THEN_ACT,
+        "Charged twice when two workers look at the same moment.",
+    ),
 )
 
 JOBS: tuple[Wrong[Job], ...] = (
@@ -299,10 +349,99 @@ JOBS: tuple[Wrong[Job], ...] = (
     Wrong(jobs.charges_the_first_order, Diagnosis.MIXED_UP, "Charged for everybody's orders after their own."),
     Wrong(jobs.swallows_the_second_error, Diagnosis.NO_EFFECT, "Gets the postage for nothing."),
     Wrong(jobs.enqueues_directly, Diagnosis.KEY_RANDOM, "Gets two receipts by mail.", told="send a message"),
+    Wrong(
+        jobs.swallows_what_the_queue_says,
+        Diagnosis.NO_EFFECT,
+        "Gets no receipt, since the queue was busy for a few seconds.",
+        effects=None,
+    ),
+    Wrong(
+        jobs.swallows_what_the_queue_says_of_many,
+        Diagnosis.NO_EFFECT,
+        "Gets no receipts, since the queue was busy for a few seconds.",
+        effects=None,
+    ),
+    Wrong(
+        jobs.takes_a_failed_look_for_no,
+        Diagnosis.NO_EFFECT,
+        "Never charged, since the table was busy when the message came.",
+    ),
+    Wrong(
+        jobs.one_attempt_without_a_key,
+        Diagnosis.OUTSIDE_STEP,
+        "Charged again when the order is redriven from the dead-letter queue.",
+    ),
+    Wrong(jobs.one_attempt_that_swallows, Diagnosis.NO_EFFECT, "Never charged, and nobody hears of it."),
+    Wrong(
+        counted.one_message_for_two_readers,
+        Diagnosis.KEY_WITH_OTHER_ARGUMENTS,
+        "The shop never gets its copy: its message lies in the dead-letter queue.",
+        effects=None,
+    ),
+    Wrong(
+        counted.sends_itself_its_own_key, Diagnosis.KEY_WITH_OTHER_ARGUMENTS, "Gets all but the first page for nothing."
+    ),
+    Wrong(counted.sends_itself_again, Diagnosis.KEY_USED_TWICE, "Charged on the first day alone."),
+    Wrong(
+        counted.message_under_the_customers_key,
+        Diagnosis.KEY_SHARED,
+        "Gets no receipt for the second order.",
+        effects=None,
+    ),
+    Wrong(
+        counted.books_in_the_first_attempt,
+        Diagnosis.NO_EFFECT,
+        "Has a receipt, and no booking, since a worker died.",
+        effects=None,
+    ),
+    Wrong(
+        counted.books_unless_marked,
+        Diagnosis.MARKED_FIRST,
+        "Has a receipt, and no booking, since a worker died.",
+        effects=None,
+    ),
+    Wrong(counted.marks_before_it_charges, Diagnosis.MARKED_FIRST, "Never charged, since a worker died."),
+    Wrong(
+        counted.books_the_first_order,
+        Diagnosis.MIXED_UP,
+        "Not booked: the first order of the container was booked again.",
+        effects=None,
+    ),
+    Wrong(counted.sends_the_first_order, Diagnosis.MIXED_UP, "Gets somebody else's receipt.", effects=None),
+    Wrong(counted.sends_in_a_loop, Diagnosis.TWICE, "Gets two receipts by mail.", told="charge"),
+    Wrong(
+        counted.counts_on_what_it_read, Diagnosis.OVERWRITES, "One of two orders at once is not counted.", effects=None
+    ),
+    Wrong(
+        counted.puts_what_it_read,
+        Diagnosis.OVERWRITES,
+        "One of two orders at once is not booked.",
+        effects=outside.bookings,
+    ),
+    Wrong(counted.one_key_for_every_line, Diagnosis.KEY_USED_TWICE, "Gets the second line for nothing."),
+    Wrong(counted.at_most_once_but_waits, Diagnosis.STARTED_TWICE, "Charged twice, each time."),
+    Wrong(
+        counted.at_most_once_but_calls_again,
+        Diagnosis.STARTED_TWICE,
+        "Charged twice when the provider's first answer is lost.",
+    ),
+    Wrong(
+        counted.turns_to_another_provider,
+        Diagnosis.ERROR_PATH,
+        "Charged by two providers when the first one's answer is lost.",
+    ),
+    Wrong(
+        counted.refunds_in_a_step,
+        Diagnosis.ERROR_PATH,
+        "Gets the order for nothing: the charge is refunded, and known by its key.",
+    ),
+    Wrong(counted.another_key_beside_an_audit_row, Diagnosis.KEY_FROM_ATTEMPT, "Charged once for each attempt."),
 )
 
 # With what counts their effects; ``None`` is the work that they were given.
 RIGHT_CONSUMERS: tuple[tuple[Make, Callable[[], int] | None], ...] = (
+    (right.right_by_sending_again, None),
+    (right.right_beside_an_audit_row, None),
     (right.right_in_short, None),
     (right.right_by_the_providers_key, None),
     (right.right_with_downstream_key, None),
@@ -312,6 +451,9 @@ RIGHT_CONSUMERS: tuple[tuple[Make, Callable[[], int] | None], ...] = (
     (right.right_with_a_look_between, None),
     (right.right_with_a_row_of_its_own, None),
     (right.right_with_a_sum, None),
+    (right.right_that_takes_the_records_out, None),
+    (right.right_that_clears_the_event, None),
+    (right.right_that_asks_again, None),
 )
 # With what counts their effects; ``None`` is what they stage.
 RIGHT_JOBS: tuple[tuple[Job, Effects | None], ...] = (
@@ -333,4 +475,13 @@ RIGHT_JOBS: tuple[tuple[Job, Effects | None], ...] = (
     (right_jobs.result_of_the_clock, outside.gateway),
     (right_jobs.two_charges, outside.gateway),
     (right_jobs.sends_to_itself, None),
+    (right_jobs.notes_the_last_order, None),
+    (right_jobs.makes_the_account_once, None),
+    (right_jobs.writes_an_audit_row, outside.gateway),
+    (right_jobs.charges_and_asks_again, outside.gateway),
+    (right_jobs.charges_and_mails_later, outside.gateway),
+    (right_jobs.one_attempt, outside.gateway),
+    (right_jobs.two_attempts, outside.gateway),
+    (right_jobs.enqueues_by_keys, None),
+    (right_jobs.looks_into_its_table, outside.gateway),
 )

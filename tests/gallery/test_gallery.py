@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gallery import consumers, field, further, jobs, right, right_jobs
+from gallery import consumers, counted, field, further, jobs, right, right_jobs
 from gallery.outside import BODY, Order
 from gallery.table import BUGS, CONSUMERS, JOBS, RIGHT_CONSUMERS, RIGHT_JOBS, name_of
 from onceq import App, JobType
@@ -47,6 +47,7 @@ def cold() -> None:
     """Begin in a process that remembers nothing."""
     jobs.REMEMBERED.clear()
     jobs.FIRST.clear()
+    counted.FIRST.clear()
     further.REMEMBERED.clear()
 
 
@@ -110,6 +111,7 @@ def test_every_bug_is_in_the_gallery() -> None:
     ("module", "listed"),
     [
         pytest.param(consumers, [str(one) for one in CONSUMERS], id="consumers"),
+        pytest.param(counted, [str(one) for one in JOBS], id="counted"),
         pytest.param(field, [str(one) for one in CONSUMERS], id="field"),
         pytest.param(further, [str(one) for one in CONSUMERS], id="further"),
         pytest.param(jobs, [str(one) for one in JOBS], id="jobs"),

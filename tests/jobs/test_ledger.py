@@ -156,4 +156,4 @@ def test_whatever_happens_an_entry_is_posted_once(onceq_env: Environment) -> Non
     """On its ordered queue; the write is the job's transaction, which the kit counts by itself."""
     report = prove_effectively_once(post_entry, entry(1, 500), group="acc_1", env=onceq_env)
 
-    assert report.effects == {"the transaction": 1}
+    assert report.effects == {"the transaction: Update of LedgerTable": 1}

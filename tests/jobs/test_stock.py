@@ -154,4 +154,4 @@ def test_whatever_happens_stock_is_taken_and_booked_once(onceq_env: Environment)
 
     report = prove_effectively_once(reserve_stock, RESERVATION, setup=shelf, env=onceq_env)
 
-    assert report.effects == {"the message to book_order": 1, "the transaction": 1}
+    assert report.effects == {"the message to book_order": 1, "the transaction: Update of StockTable": 1}

@@ -125,10 +125,10 @@ def table(name: str) -> list[list[str]]:
 
 
 def test_every_diagnosis_has_a_row_that_says_what_to_do() -> None:
-    """In the words that a report has, in the order in which one is named before another."""
+    """In the words that a report has, in the order in which one is named before another; the advice is the code's."""
     rows = table("diagnoses")
 
-    assert [row[0] for row in rows] == [f"`{one.name}`: {one}" for one in Diagnosis]
+    assert rows == [[f"`{one.name}`: {one}", one.advice] for one in Diagnosis]
     assert all(len(row[1]) > 20 for row in rows)
 
 
@@ -161,7 +161,7 @@ def test_what_the_page_calls_in_an_environment_is_there() -> None:
 
 def test_what_an_environment_has_is_on_the_page_or_the_kits_own() -> None:
     """Whoever looks at its names knows which of them stay."""
-    own = {"app_given", "check", "close", "process", "used_by"}
+    own = {"app_given", "check", "close", "patience", "process", "used_by"}
 
     named = set(re.findall(r"`(?:onceq_)?env\.(\w+)", PAGE))
 

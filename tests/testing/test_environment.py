@@ -119,7 +119,7 @@ def test_what_cannot_be_delivered_is_said(env: Environment, charge: JobType[...,
         with pytest.raises(ConfigurationError, match=r"has a list of Records.*sqs_event"):
             env.deliver(event)
     for what in ([], ["m1"]):
-        with pytest.raises(ConfigurationError, match="at least one, or an event"):
+        with pytest.raises(ConfigurationError, match=r"nothing to deliver: give a message .* or an event"):
             env.deliver(what)  # type: ignore[arg-type]  # that is the point
     with pytest.raises(ConfigurationError, match="one queue: JobsQueue, DeadLetterQueue"):
         env.deliver([here, there])

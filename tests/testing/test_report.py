@@ -37,7 +37,7 @@ def test_what_is_well_is_a_count_in_each_group(report: Report) -> None:
         "  ✓ once      delivered once",
         f"  ✓ crash     {TIMES}2",
         "  ✗ crash     crashed after: effect 0123456789ab…",
-        f"              {Diagnosis.TWICE} (charge: 2 times instead of 1, with the keys 0123456789ab… and k-2)",
+        f"              {Diagnosis.TWICE.told} (charge: 2 times instead of 1, with the keys 0123456789ab… and k-2)",
     ]
 
 
@@ -50,3 +50,21 @@ def test_verbose_has_a_line_for_each_scenario_in_order(report: Report) -> None:
     ]  # fmt: skip
     assert "crashed after: claim" in report.text(verbose=True)
     assert "crashed after: claim" not in report.text()
+
+
+def test_the_verdict_names_the_diagnosis_and_says_what_to_do(report: Report) -> None:
+    """By the name that the page of testing has a row for; the summary alone is one line."""
+    told = "charge_order does not take effect once: 1 of 4 scenarios fail. TWICE: an effect happened more than once"
+
+    assert report.summary() == told
+    assert report.verdict() == [told, f"  what to do: {Diagnosis.TWICE.advice}"]
+    assert report.text().splitlines()[:2] == report.verdict()
+    assert (report.to_json()["diagnosis"], report.to_json()["advice"]) == ("TWICE", Diagnosis.TWICE.advice)
+
+
+def test_where_all_is_well_there_is_nothing_to_do() -> None:
+    """The verdict is the summary."""
+    report = Report("charge_order", [Result("once", "delivered once", [], RUN)], {"charge": 1})
+
+    assert report.verdict() == [report.summary()] == ["charge_order takes effect once: 1 scenarios, charge x1 in each"]
+    assert report.to_json()["advice"] is None

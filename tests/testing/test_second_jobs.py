@@ -17,7 +17,9 @@ from onceq.testing import Diagnosis, EffectRecorder, NotEffectivelyOnce, prove_c
 from onceq.testing.variants import members, variants
 
 if TYPE_CHECKING:
-    from onceq.testing import Environment, Report
+    from pathlib import Path
+
+    from onceq.testing import Environment, Handler, Parts, Report
 
 gateway = EffectRecorder()
 ID = "7f3c1b52-0000-4000-8000-00000000000a"
@@ -217,3 +219,60 @@ def test_a_job_that_sends_to_its_own_type_is_proved_page_by_page(env: Environmen
 
     assert report.effects == {"fetch": 1, "the message to paging": 1}
     assert failed(careless_paging, {"page": 1}, env).diagnosis is Diagnosis.OUTSIDE_STEP
+
+
+def test_two_jobs_that_send_under_one_key_share_it(nowhere: Path) -> None:
+    """The second message is the first one's duplicate for whoever receives it: its job does not run."""
+
+    @job("ship", max_duration=5)
+    def ship(_payload: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    @job("order", max_duration=5)
+    def order(_payload: dict[str, Any], ctx: Context) -> None:
+        ctx.send(ship, {}, key="today")
+
+    with pytest.raises(NotEffectivelyOnce) as found:
+        prove_effectively_once(order, {}, app=App([order, ship]))
+
+    assert found.value.report.diagnosis is Diagnosis.KEY_SHARED
+
+
+def test_a_record_that_ends_before_the_next_send_remembers_as_little_as_a_lock(nowhere: Path) -> None:
+    """Nothing died: that the effect has no key is another matter, and not why it came twice."""
+
+    def make(parts: Parts) -> Handler:
+        def claim(key: str) -> bool:
+            now = parts.clock.now_ms()
+            try:
+                parts.dynamodb.put_item(
+                    TableName=parts.table,
+                    Item={"pk": {"S": key}, "until": {"N": str(now + 30_000)}},
+                    ConditionExpression="attribute_not_exists(pk) OR #until < :now",
+                    ExpressionAttributeNames={"#until": "until"},
+                    ExpressionAttributeValues={":now": {"N": str(now)}},
+                )
+            except parts.dynamodb.exceptions.ConditionalCheckFailedException:
+                return False
+            return True
+
+        def handler(event: dict[str, Any], _context: Any) -> None:
+            for record in event["Records"]:
+                order = json.loads(record["body"])
+                if claim(order["order_id"]):
+                    parts.work(order)
+                    parts.dynamodb.update_item(
+                        TableName=parts.table,
+                        Key={"pk": {"S": order["order_id"]}},
+                        UpdateExpression="SET done = :done",
+                        ExpressionAttributeValues={":done": {"BOOL": True}},
+                    )
+
+        return handler
+
+    with pytest.raises(NotEffectivelyOnce) as found:
+        prove_consumer(make, {"order_id": "o-1"})
+
+    [again] = [one for one in found.value.report.results if one.name == "sent a second time, 60 s later"]
+    assert {one.diagnosis for one in again.findings} == {Diagnosis.LOCK_ONLY}
+    assert found.value.report.diagnosis is Diagnosis.LOCK_ONLY

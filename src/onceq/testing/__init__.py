@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from onceq.testing.errors import Crash, EffectFailed, NeverSettled, NotEffectivelyOnce
     from onceq.testing.events import envelope, queue_arn, sqs_event, sqs_record
     from onceq.testing.ground import environment
-    from onceq.testing.mailbox import Delivered, Letter
+    from onceq.testing.invoking import Delivered
+    from onceq.testing.mailbox import Letter
     from onceq.testing.points import Director, Move, Point
     from onceq.testing.process import Worker
     from onceq.testing.proving import prove_consumer, prove_effectively_once
@@ -70,7 +71,7 @@ __all__ = [
 _MODULES = {
     "CountingTokens": "clock",
     "Crash": "errors",
-    "Delivered": "mailbox",
+    "Delivered": "invoking",
     "Diagnosis": "diagnosis",
     "Director": "points",
     "Effect": "recorder",

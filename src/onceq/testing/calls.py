@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from onceq.steps import open_steps, read_steps
 from onceq.testing.contents import key_names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 WRITES = ("PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems")
 # How the names of operations begin that only look something up; any other one may have changed something.
@@ -32,6 +33,7 @@ ONLY_READ = (
     "TransactGet",
     "Verify",
 )
+_ABSENT = re.compile(r"\s*attribute_not_exists\s*\(\s*(#?[\w-]+)\s*\)\s*")
 _ENDS = {
     Status.COMPLETED: "complete",
     Status.FAILED: "release",
@@ -59,6 +61,7 @@ class Write:
         asks: Whether a condition of its own stands at it.
         adds: Whether it only adds to numbers or sets: whoever else wrote there loses nothing by it.
         guarded: Whether a condition stands at another item of the same transaction, and none here.
+        part: What of the request is about it.
     """
 
     item: str
@@ -66,6 +69,12 @@ class Write:
     asks: bool = False
     adds: bool = False
     guarded: bool = False
+    part: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def table(self) -> str:
+        """Its table."""
+        return self.item.partition(" ")[0]
 
 
 @dataclass(frozen=True)
@@ -99,7 +108,7 @@ class Call:
     @property
     def is_conditional(self) -> bool:
         """Whether a write asks for anything: one that does not overwrites whatever stands there."""
-        return any(_asks(part) for part in [self.request, *self._transacted])
+        return any(_asks(part) for part in self._parts)
 
     @property
     def key(self) -> str:
@@ -165,26 +174,40 @@ class Call:
             asked = [{"TableName": table, "Key": key} for table, one in tables for key in one.get("Keys", [])]
         return [write.item for write in self.writes] or [_item_of(one) for one in asked or [self.request]]
 
+    def keeps_to(self, table: str) -> bool:
+        """Return whether it writes to this table alone."""
+        writes = self.writes
+        return bool(writes) and all(write.item.startswith(f"{table} ") for write in writes)
+
     def _writes(self) -> Iterator[Write]:
         if self.operation == "BatchWriteItem":
             for table, writes in self.request.get("RequestItems", {}).items():
                 for write in writes:
                     ((kind, part),) = write.items()
-                    yield Write(_item_of({"TableName": table, **part}), deletes=kind == "DeleteRequest")
+                    whole = {"TableName": table, **part}
+                    yield Write(_item_of(whole), deletes=kind == "DeleteRequest", part=whole)
         elif self.operation == "TransactWriteItems":
             parts = [next(iter(write.items())) for write in self.request.get("TransactItems", [])]
             fenced = any(_asks(part) for _, part in parts)
             for kind, part in parts:
                 if kind != "ConditionCheck":
-                    yield Write(
-                        _item_of(part), kind == "Delete", _asks(part), _adds(part), guarded=fenced and not _asks(part)
-                    )
+                    guarded = fenced and not _asks(part)
+                    yield Write(_item_of(part), kind == "Delete", _asks(part), _adds(part), guarded, part)
         elif self.item:
-            yield Write(self.item, self.operation == "DeleteItem", self.is_conditional, _adds(self.request))
+            deletes = self.operation == "DeleteItem"
+            yield Write(self.item, deletes, self.is_conditional, _adds(self.request), part=self.request)
+
+    def asks_of(self, tables: Collection[str]) -> bool:
+        """Return whether it has a condition on an item of other tables than these."""
+        return any(_asks(part) for part in self._parts if part.get("TableName", "") not in ("", *tables))
 
     @property
     def _transacted(self) -> list[Mapping[str, Any]]:
         return [next(iter(write.values())) for write in self.request.get("TransactItems", [])]
+
+    @property
+    def _parts(self) -> list[Mapping[str, Any]]:
+        return [self.request, *self._transacted]
 
     @property
     def others(self) -> list[Mapping[str, Any]]:
@@ -201,7 +224,7 @@ class Call:
         where = items if not self.table else " ".join(word for word in (self.table, self.key) if word)
         condition = ""
         if self.operation in WRITES:
-            condition = " if …" if self.is_conditional else ", no condition"
+            condition = " if …" if any(_has_condition(part) for part in self._parts) else ", no condition"
         return f"{self.operation} {where}".strip() + condition
 
     def _of_a_record(self) -> str:
@@ -246,8 +269,17 @@ def _key_of(part: Mapping[str, Any]) -> str:
     return ", ".join(str(value_of(item[name])) for name in sorted(item))
 
 
-def _asks(part: Mapping[str, Any]) -> bool:
+def _has_condition(part: Mapping[str, Any]) -> bool:
     return bool(part.get("ConditionExpression") or part.get("Expected"))
+
+
+def _asks(part: Mapping[str, Any]) -> bool:
+    """Return whether a condition stands there that refuses anything: not one that the item meets which it lets in."""
+    absent = _ABSENT.fullmatch(str(part.get("ConditionExpression", "")))
+    if absent is None or "Item" not in part:
+        return _has_condition(part)
+    names = part.get("ExpressionAttributeNames") or {}
+    return names.get(absent[1], absent[1]) in part["Item"]
 
 
 def _adds(part: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from onceq.testing.diagnosis import Hints
     from onceq.testing.subject import Start
+    from onceq.testing.timeline import Entry
     from onceq.testing.trial import Run
 
 
@@ -39,30 +40,91 @@ def overwritten(run: Run) -> Iterator[Finding]:
             last[item], changed[item], wrote[mine] = entry.worker, entry.number, entry.number
 
 
+def written_over(run: Run, hints: Hints) -> Iterator[Finding]:
+    """Find what a job wrote by what it had read, although another job had written there since."""
+    jobs: dict[str, set[str]] = {}
+    for start in run.seen.starts:
+        jobs.setdefault(start.worker, set()).add(start.key)
+    changed: dict[str, tuple[int, str]] = {}
+    looked: dict[tuple[str, str], int] = {}
+    for entry in run.timeline.entries:
+        call = entry.call
+        if call is None or (call.is_write and not entry.landed):
+            continue
+        if not call.is_write:
+            looked |= {(entry.worker, item): entry.number for item in call.looks}
+            continue
+        for write in call.writes:
+            at, other = changed.get(write.item, (0, entry.worker))
+            is_shared = bool(jobs.get(entry.worker, set()) & jobs.get(other, set()))
+            is_stale = looked.get((entry.worker, write.item), at) < at and not is_shared
+            if write.item in hints.derived and is_stale and not (write.adds or call.asks_of(run.framework)):
+                told = f"{entry.worker} wrote {write.item} by what it had read before {other} wrote there: {call}"
+                yield Finding(Diagnosis.OVERWRITES, told)
+            changed[write.item] = entry.number, entry.worker
+
+
 def started_again(run: Run, hints: Hints) -> Iterator[Finding]:
     """Find a start after the job had ended, and its message was acknowledged."""
     if _is_by_key_alone(run, hints):
         return
-    returned = {(one.start.worker, one.at) for one in run.seen.returns}
-    ended = next(
-        (
-            entry.number
-            for entry in run.timeline.entries
-            if entry.kind is Kind.ACKNOWLEDGED
-            and any(worker == entry.worker and at < entry.number for worker, at in returned)
-        ),
-        len(run.timeline.entries),
-    )
+    acknowledged = [one for one in run.timeline.entries if one.kind is Kind.ACKNOWLEDGED]
+    ends = [one.number for one in acknowledged if _is_end(run, one)]
+    ended = next(iter(ends), len(run.timeline.entries))
     again = [start for start in run.seen.starts if start.at > ended and not _is_late(run, start, ended)]
     if again and run.jobs == 1:
         diagnosis = Diagnosis.STARTED_AGAIN
         if hints.falsy:
             diagnosis = Diagnosis.FALSY_RESULT
-        elif hints.varies:
-            diagnosis = hints.varies[0]
-        elif hints.remembers is False:
+        elif hints.renames:
+            diagnosis = hints.renames[0]
+        elif claims_nothing(run, again[0].worker, again[0].at):
+            diagnosis = Diagnosis.CHECK_THEN_ACT
+        elif hints.remembers is False or _is_forgotten(run, again[0], ended):
             diagnosis = Diagnosis.LOCK_ONLY
         yield Finding(diagnosis, f"{again[0].worker} started the job after it had ended")
+
+
+def _is_end(run: Run, acknowledged: Entry) -> bool:
+    """Whether a message was acknowledged since its job had returned: not if it was sent again instead."""
+    mine = [one.at for one in run.seen.returns if one.start.worker == acknowledged.worker and one.error is None]
+    returned = [at for at in mine if at < acknowledged.number]
+    since = run.timeline.entries[returned[-1] : acknowledged.number] if returned else []
+    sent = [
+        one for one in since if one.call is not None and one.call.operation.startswith("SendMessage") and one.landed
+    ]
+    return bool(returned) and not any(one.worker == acknowledged.worker for one in sent)
+
+
+def claims_nothing(run: Run, worker: str, at: int) -> bool:
+    """Return whether a worker had written something until then, and not on a condition that refuses anybody."""
+    entries = [one for one in run.timeline.entries[:at] if one.worker == worker and one.landed]
+    writes = [one.call for one in entries if one.call is not None and one.call.is_write]
+    return bool(writes) and not any(call.is_conditional for call in writes)
+
+
+def marks_first(run: Run) -> bool:
+    """Return whether a job found what an earlier start of it had written, that died, or was refused by that."""
+    if any(entry.kind is Kind.FAULT for entry in run.timeline.entries):
+        return False
+    jobs = {start.worker: start.key for start in run.seen.starts}
+    marked: dict[str, str] = {}
+    for entry in run.timeline.entries:
+        if entry.call is None or not entry.call.own:
+            continue
+        if not entry.call.is_write or not entry.landed:
+            known = [marked[item] for item in entry.call.looks if item in marked]
+            if any(one != entry.worker and jobs.get(one) == jobs.get(entry.worker) for one in known):
+                return True
+        else:
+            marked |= {write.item: entry.worker for write in entry.call.writes}
+    return False
+
+
+def _is_forgotten(run: Run, again: Start, ended: int) -> bool:
+    """Whether nothing but time passed after the job ended: what was written down did not last for so long."""
+    passed = any(entry.kind is Kind.TIME for entry in run.timeline.entries[ended : again.at])
+    return passed and not run.troubled
 
 
 def _is_late(run: Run, start: Start, ended: int) -> bool:
@@ -88,7 +150,7 @@ def at_once(run: Run, hints: Hints) -> Iterator[Finding]:
             over = min(ends.get(first.at, start.at), deaths.get(first.worker, start.at)) < start.at
             if first.key == start.key and not over and began < _at_ms(run, first) + run.alive_ms:
                 yield Finding(
-                    (*hints.varies, Diagnosis.TWO_AT_ONCE)[0], f"{start.worker} started while {first.worker} ran"
+                    (*hints.renames, Diagnosis.TWO_AT_ONCE)[0], f"{start.worker} started while {first.worker} ran"
                 )
 
 

@@ -6,6 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from onceq.clock import TokenFactory
+from onceq.settings import require
+from onceq.testing.given import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +21,8 @@ A_DAY = 26 * 3600.0
 A_MINUTE = 60.0
 # A thread that waits for another one waits in real time; a hang must show.
 LONGEST_WAIT = 30.0
+# A century: no calendar ends within it.
+LONGEST = 100 * 366 * 86_400
 
 
 class FrozenClock:
@@ -46,7 +50,10 @@ class FrozenClock:
         return self._now_ms / 1000
 
     def advance(self, seconds: float) -> None:
-        """Move on that many seconds."""
+        """Move on that many seconds. Raises: ConfigurationError, if no clock can."""
+        may_pass = isinstance(seconds, int | float) and 0 <= seconds <= LONGEST
+        told = "give a number of seconds, 0 or more, at most a century (of a timedelta its total_seconds())"
+        require(may_pass, f"{shown(seconds)} is no time that can pass: {told}")
         with self._lock:
             self._now_ms += round(seconds * 1000)
 

@@ -84,6 +84,11 @@ def items_of(table: str) -> list[dict[str, Any]]:
     return [item.to_json()["Attributes"] for one in found for item in one.all_items()]
 
 
+def tables() -> list[str]:
+    """Return the names of the tables that there are now."""
+    return sorted(name for (*_, name), _ in _tables())
+
+
 def key_names_of(table: str) -> tuple[str, ...]:
     """Return the names of a table's key attributes; nothing if there is no such table."""
     if "moto.dynamodb.models" not in sys.modules:

@@ -25,6 +25,7 @@ class Done:
         in_step: Whether it was called inside a step.
         job: The key of the job that did it; ``""`` if it is not known.
         given: What it was called with, as it can be compared: each value by its place.
+        commit: The entry of the commit that it was staged for; 0 if it was not staged.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Done:
     in_step: bool = False
     job: str = ""
     given: Mapping[Path, Any] = field(default_factory=dict, compare=False)
+    commit: int = 0
 
 
 def distinct(effects: Sequence[Done], name: str, job: str | None = None) -> int:

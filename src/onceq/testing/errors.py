@@ -7,6 +7,7 @@
     AssertionError
     ├── NotEffectivelyOnce     a proof found what breaks the job
     └── NeverSettled           messages came back again and again, or a worker waits for ever
+        └── StandsStill        a worker waits for ever
     ConnectionError
     └── EffectFailed           what stands in for a provider was told to be down
 
@@ -39,6 +40,10 @@ class NotEffectivelyOnce(AssertionError):
 
 class NeverSettled(AssertionError):
     """Messages came back again and again, or a worker waits for ever: the timeline so far is in the message."""
+
+
+class StandsStill(NeverSettled):
+    """A worker waits for ever: nothing comes of it by real time, and it stands at no point."""
 
 
 class EffectFailed(ConnectionError):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from onceq.codec import encode
 from onceq.keys import check_key
 from onceq.message import seal
 from onceq.poller import lambda_event
+from onceq.settings import require
 from onceq.testing.clock import START_MS
 from onceq.testing.contents import ACCOUNT, REGION, SENDER, checksums, deduplication_id, message_id_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from onceq.testing.given import check_job_type, check_text, shown
 
 
 def queue_arn(name: str) -> str:
@@ -35,6 +35,7 @@ def envelope(job_type: Any, payload: Any, *, key: str | int, created_at: str = "
         created_at: When it was enqueued.
 
     Raises:
+        ConfigurationError: If the job type is none.
         IdempotencyKeyError: If the key is none.
         PayloadError: If the payload cannot be encoded.
 
@@ -42,6 +43,7 @@ def envelope(job_type: Any, payload: Any, *, key: str | int, created_at: str = "
         >>> envelope("greet", {"name": "Ada"}, key="k-1")[:40]
         '{"created_at":"2026-11-29T12:00:00Z","id'
     """
+    check_job_type(job_type, named=True)
     name = job_type if isinstance(job_type, str) else job_type.name
     return seal(job_type=name, idempotency_key=check_key(key), payload=payload, created_at=created_at)
 
@@ -74,10 +76,15 @@ def sqs_record(
         attributes: Message attributes by name: text, bytes, or as SendMessage takes them, for example
             ``{"DataType": "Number", "StringValue": "3"}``.
 
+    Raises:
+        ConfigurationError: If queue or group are no text, or an attribute is none.
+
     Example:
         >>> sqs_record({"order_id": "o-1"})["body"]
         '{"order_id":"o-1"}'
     """
+    check_text("queue", queue)
+    check_text("group", group or "")
     text = body if isinstance(body, str) else encode(body)
     arn = queue if queue.startswith("arn:") else queue_arn(queue)
     system = {
@@ -96,7 +103,7 @@ def sqs_record(
         "ReceiptHandle": f"receipt-{number}-{receive_count}",
         "Body": text,
         "Attributes": system,
-        "MessageAttributes": {name: attribute_of(value) for name, value in (attributes or {}).items()},
+        "MessageAttributes": attributes_of(attributes),
     }
     [record] = lambda_event([message | checksums(message)], arn)["Records"]
     return dict(record)
@@ -126,10 +133,18 @@ def _is_record(body: Any) -> bool:
     return isinstance(body, dict) and body.get("eventSource") == "aws:sqs"
 
 
-def attribute_of(value: str | bytes | Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message attribute as SendMessage takes it."""
+def attributes_of(given: Mapping[str, str | bytes | Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:
+    """Return message attributes as SendMessage takes them. Raises: ConfigurationError, if these are none."""
+    require(given is None or isinstance(given, Mapping), f"attributes= is {shown(given)}: give text or bytes by name")
+    return {name: _attribute_of(name, value) for name, value in (given or {}).items()}
+
+
+def _attribute_of(name: str, value: str | bytes | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(value, str):
         return {"DataType": "String", "StringValue": value}
     if isinstance(value, bytes):
         return {"DataType": "Binary", "BinaryValue": value}
+    is_whole = isinstance(value, Mapping) and "DataType" in value and bool({"StringValue", "BinaryValue"} & {*value})
+    told = 'give text, bytes, or what SendMessage takes: {"DataType": "Number", "StringValue": "3"}'
+    require(is_whole, f"the message attribute {name!r} is {shown(value)}: {told}")
     return dict(value)

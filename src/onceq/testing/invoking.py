@@ -3,23 +3,65 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from onceq.poller import to_delete
 from onceq.settings import require
 from onceq.testing.clock import LambdaContext
-from onceq.testing.mailbox import Delivered, Letter
+from onceq.testing.given import shown
+from onceq.testing.mailbox import Letter
 from onceq.testing.points import ANSWER, Point
 from onceq.testing.process import CURRENT
 from onceq.testing.timeline import RECEIVES, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable
 
     from onceq.testing.mailbox import Mailbox
     from onceq.testing.process import Process
     from onceq.testing.subject import Handler, Seen, Subject
     from onceq.testing.timeline import Timeline
+
+
+@dataclass
+class Delivered:
+    """One invocation.
+
+    Args:
+        worker: Name of the worker.
+        message_ids: The ids of its messages.
+        answer: The partial batch response; ``None`` if it died or raised.
+        error: What it raised, or `Crash`.
+        acknowledged: What of the mailbox was acknowledged by it.
+    """
+
+    worker: str
+    message_ids: list[str] = field(default_factory=list)
+    answer: Any = None
+    error: BaseException | None = None
+    acknowledged: list[Letter] = field(default_factory=list)
+
+    @property
+    def kept(self) -> list[str]:
+        """The ids of the messages that are kept, by the answer as strictly read as AWS does."""
+        done = to_delete(self.message_ids, self.answer) if self.error is None else set()
+        return [message_id for message_id in self.message_ids if message_id not in done]
+
+
+@dataclass(frozen=True)
+class Received:
+    """What an invocation gets.
+
+    Args:
+        event: The event.
+        letters: The messages of the mailbox in it.
+    """
+
+    event: dict[str, Any]
+    letters: Sequence[Letter] = ()
 
 
 class Invoker:
@@ -38,20 +80,28 @@ class Invoker:
         self._seen = seen
         self._handlers: dict[Process, Handler] = {}
 
-    def play(
-        self, process: Process, what: Letter | Iterable[Letter] | Mapping[str, Any], subject: Subject
-    ) -> tuple[Callable[[], Any], Delivered]:
-        """Receive messages, or take an event, and return what invokes a process with it, and what it will come to.
+    def receive(self, what: Letter | Iterable[Letter] | Mapping[str, Any]) -> Received:
+        """Receive a message or several of one queue, or take an event. Raises: ConfigurationError, if it is neither."""
+        if isinstance(what, Mapping):
+            records = what.get("Records")
+            is_event = isinstance(records, list) and records and all(isinstance(one, Mapping) for one in records)
+            require(bool(is_event), "an event has a list of Records, at least one: make it with sqs_event(…)")
+            return Received(dict(what))
+        several = [*what] if isinstance(what, Iterable) else [what]
+        told = "give a message that `enqueue` or `put` returned, several of one queue, or an event (sqs_event(…))"
+        are_letters = several and all(isinstance(letter, Letter) for letter in several)
+        require(bool(are_letters), f"{shown(what)} is nothing to deliver: {told}")
+        return Received(self._mailbox.receive(several), several)
+
+    def play(self, process: Process, received: Received, subject: Subject) -> tuple[Callable[[], Any], Delivered]:
+        """Return what invokes a process with what was received, and what it will come to.
 
         Args:
             process: The process; one that was invoked before has its handler still, and what that remembers.
-            what: A message, several of one queue, or an event.
+            received: What it gets.
             subject: What is delivered to.
-
-        Raises:
-            ConfigurationError: If this cannot be delivered.
         """
-        event, letters = self._received(what)
+        event, letters = received.event, received.letters
         records = event["Records"]
         delivered = Delivered(process.name, [str(record.get("messageId")) for record in records])
         if process not in self._handlers:
@@ -65,7 +115,8 @@ class Invoker:
             token = CURRENT.set(process)
             try:
                 self._timeline.add(process.name, Kind.DELIVERY, f"{RECEIVES}{told}")
-                answer = handler(event, context())
+                # Its own: what a handler changes of it, Lambda does not hear of.
+                answer = handler(deepcopy(event), context())
                 process.reach(Point(ANSWER))
             except Exception as error:
                 self._timeline.add(process.name, Kind.RAISE, f"{type(error).__name__}: {error}")
@@ -81,15 +132,6 @@ class Invoker:
             return answer
 
         return play, delivered
-
-    def _received(self, what: Letter | Iterable[Letter] | Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[Letter]]:
-        if isinstance(what, Mapping):
-            records = what.get("Records")
-            is_event = isinstance(records, list) and records and all(isinstance(one, Mapping) for one in records)
-            require(bool(is_event), "an event has a list of Records, at least one: make it with sqs_event(…)")
-            return dict(what), []
-        letters = [what] if isinstance(what, Letter) else [*what]
-        return self._mailbox.receive(letters), letters
 
     def _context(self, process: Process, queue: str) -> Callable[[], LambdaContext]:
         seconds = self._mailbox.timeout_of(queue)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union, get_args, get_origin, ge
 from onceq.errors import ConfigurationError
 from onceq.intrinsics import suggestion
 from onceq.settings import require
+from onceq.testing.keyed import Asked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,8 +24,8 @@ ITSELF = "effect"
 class Call(Protocol):
     """Writes a call down and answers it."""
 
-    def __call__(self, name: str, /, *arguments: Any, **named: Any) -> Any:
-        """Be called with the function's name first."""
+    def __call__(self, asked: Asked, /) -> Any:
+        """Take a call that has its key still in it, if it has one."""
 
 
 class Part:
@@ -52,7 +53,7 @@ class Part:
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Be an effect itself."""
-        return self._call(self._told(ITSELF), *arguments, **named)
+        return self._call(Asked(self._told(ITSELF), arguments, named))
 
 
 def member(like: Any, name: str, told: str, call: Call) -> Any:
@@ -68,7 +69,7 @@ def member(like: Any, name: str, told: str, call: Call) -> Any:
         AttributeError: If there is none: then it is a mistake of the job's.
     """
     if like is None:
-        return lambda *arguments, **named: call(told, *arguments, **named)
+        return lambda *arguments, **named: call(Asked(told, arguments, named))
     original = getattr(like, name)
     if isinstance(original, PLAIN) or (isinstance(original, type) and issubclass(original, BaseException)):
         return original
@@ -80,7 +81,7 @@ def member(like: Any, name: str, told: str, call: Call) -> Any:
     def called(*arguments: Any, **named: Any) -> Any:
         if signature is not None:
             _bind(signature, told, arguments, named)
-        return call(told, *arguments, **named)
+        return call(Asked(told, arguments, named, signature))
 
     async def awaited(*arguments: Any, **named: Any) -> Any:
         return called(*arguments, **named)
@@ -108,10 +109,10 @@ def check_names(option: str, names: Iterable[str], like: Any) -> None:
                 owner = getattr(owner, part)
             except AttributeError:
                 known = [one for one in dir(owner) if not one.startswith("_")]
-                message = f"{option.format(name)}: {_named(like)} has no {name!r}{suggestion(part, known)}"
+                message = f"{option.format(name)}: {named_as(like)} has no {name!r}{suggestion(part, known)}"
                 raise ConfigurationError(message) from None
         is_function = inspect.isroutine(owner) or (name.endswith(ITSELF) and callable(owner))
-        require(is_function, f"{option.format(name)}: {name!r} of {_named(like)} is no function")
+        require(is_function, f"{option.format(name)}: {name!r} of {named_as(like)} is no function")
 
 
 def check_own(own: Iterable[str], like: Any) -> None:
@@ -125,7 +126,7 @@ def check_own(own: Iterable[str], like: Any) -> None:
     told = " and ".join(has)
     require(
         not has,
-        f"EffectRecorder(like=…): {_named(like)} has {told}, and so has the recorder itself: the job would call the "
+        f"EffectRecorder(like=…): {named_as(like)} has {told}, and so has the recorder itself: the job would call the "
         "wrong one. Let it stand in for something that holds it, EffectRecorder(like=SimpleNamespace(gateway=…)), "
         "and put its .gateway in the place",
     )
@@ -146,7 +147,8 @@ def check_answer(name: str, answer: Any, like: Any) -> None:
         returned = _hints(original).get("return", Any)
         require(
             _may_be_none(returned),
-            f"the answer of {name} is None, and {_named(like)}'s returns {returned}: did its function forget a return?",
+            f"the answer of {name} is None, and {named_as(like)}'s returns {returned}: did its function forget a "
+            "return?",
         )
 
 
@@ -179,5 +181,6 @@ def _bind(signature: inspect.Signature, name: str, arguments: tuple[Any, ...], n
         raise TypeError(message) from None
 
 
-def _named(like: Any) -> str:
+def named_as(like: Any) -> str:
+    """Return the name of what is stood in for, or of its class."""
     return str(getattr(like, "__name__", None) or type(like).__name__)

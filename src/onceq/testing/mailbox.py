@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from onceq.errors import ConfigurationError
 from onceq.poller import lambda_event, to_delete
+from onceq.settings import require
 from onceq.testing.contents import SENDER, Place, checksums, deduplication_id, message_id_of, sent_to
+from onceq.testing.given import check_text, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -78,6 +80,12 @@ class Letter:
         return self.message["Attributes"].get("MessageGroupId") if self.place.is_fifo else None
 
 
+def check_letter(given: object) -> None:
+    """Raise: ConfigurationError, if this is no message."""
+    told = "give one that `enqueue` or `put` returned, or one of `letters()` and `dead_letters()`"
+    require(isinstance(given, Letter), f"{shown(given)} is no message: {told}")
+
+
 @dataclass
 class Mailbox:
     """The queues of a run.
@@ -103,7 +111,7 @@ class Mailbox:
             if name and name in (place.name, place.alias, place.arn, place.url):
                 return place
         names = ", ".join(name for place in self.places for name in (place.name, place.alias) if name)
-        message = f"there is no queue {name!r} in this environment: {names}"
+        message = f"there is no queue {shown(name)} in this environment: {names}"
         raise ConfigurationError(message)
 
     def timeout_of(self, arn: str) -> float:
@@ -152,6 +160,7 @@ class Mailbox:
             attributes: Message attributes as SendMessage takes them.
             group: The message group; on a FIFO queue ``g`` without one.
         """
+        check_text("group", group)
         number, group = self._number + 1, group or ("g" if place.is_fifo else "")
         system = {"SenderId": SENDER, "SentTimestamp": str(self.clock.now_ms())}
         if group:
@@ -215,15 +224,12 @@ class Mailbox:
         return min((one.visible_at for one in waiting if one.visible_at > self.clock.now_ms()), default=None)
 
     def receive(self, letters: Iterable[Letter]) -> dict[str, Any]:
-        """Receive these messages of one queue and return the event that Lambda makes of them.
+        """Receive these messages, at least one, and return the event that Lambda makes of them.
 
         Raises:
-            ConfigurationError: If there is none, or they are of several queues.
+            ConfigurationError: If they are of several queues.
         """
         received = [*letters]
-        if not received or not all(isinstance(letter, Letter) for letter in received):
-            message = "deliver messages of the mailbox, at least one, or an event"
-            raise ConfigurationError(message)
         if len({letter.place.arn for letter in received}) > 1:
             message = f"an event has the messages of one queue: {', '.join(one.place.name for one in received)}"
             raise ConfigurationError(message)
@@ -317,34 +323,10 @@ class Mailbox:
 
     def back(self, letter: Letter) -> Letter:
         """Move a dead letter back to its queue, under a new message id, and return it. Raises: ConfigurationError."""
+        check_letter(letter)
         source = next((place for place in self.places if place.dlq_arn == letter.place.arn), None)
         if source is None or letter not in self.letters:
             message = f"{letter.name} does not lie in a dead-letter queue: redrive what `dead_letters` returns"
             raise ConfigurationError(message)
         self.letters.remove(letter)
         return self.duplicate(letter, place=source)
-
-
-@dataclass
-class Delivered:
-    """One invocation.
-
-    Args:
-        worker: Name of the worker.
-        message_ids: The ids of its messages.
-        answer: The partial batch response; ``None`` if it died or raised.
-        error: What it raised, or `Crash`.
-        acknowledged: What of the mailbox was acknowledged by it.
-    """
-
-    worker: str
-    message_ids: list[str] = field(default_factory=list)
-    answer: Any = None
-    error: BaseException | None = None
-    acknowledged: list[Letter] = field(default_factory=list)
-
-    @property
-    def kept(self) -> list[str]:
-        """The ids of the messages that are kept, by the answer as strictly read as AWS does."""
-        done = to_delete(self.message_ids, self.answer) if self.error is None else set()
-        return [message_id for message_id in self.message_ids if message_id not in done]

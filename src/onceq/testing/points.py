@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
+from onceq.testing.given import check_function
+
 if TYPE_CHECKING:
     from onceq.testing.calls import Call
 
@@ -20,7 +22,7 @@ class Move(Enum):
     CRASH = auto()  # the process dies before it
     CRASH_AFTER = auto()  # it happens, and the process dies
     LOSE = auto()  # a request is applied, or an effect happens, and its response is lost
-    FAIL = auto()  # an effect, or a write of the job's own, does not happen: what does it raises
+    FAIL = auto()  # an effect, or a request of the job's own, does not happen: what does it raises
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,8 @@ class Point:
 
     @property
     def may_fail(self) -> bool:
-        """Whether it can fail without having happened: an effect, or a write of the job's own."""
-        return self.is_effect or (self.call is not None and self.call.own and self.call.is_write)
+        """Whether it can fail without having happened: an effect, or a request of the job's own."""
+        return self.is_effect or (self.call is not None and self.call.own)
 
     def admits(self, move: Move) -> bool:
         """Return whether a move can be made here: not everything can fail, and the answer has no response."""
@@ -66,7 +68,7 @@ class Point:
 
 # Where moves can be made that cannot be made everywhere.
 ADMITTED = {
-    Move.FAIL: "only an effect fails, where point.effect is its name, or a write that the job makes by itself",
+    Move.FAIL: "only an effect fails, where point.effect is its name, or a request that the job makes by itself",
     Move.LOSE: "only a request or an effect has a response",
 }
 
@@ -76,6 +78,12 @@ class Director(Protocol):
 
     def __call__(self, point: Point, /) -> Move:
         """Return what happens there."""
+
+
+def check_director(given: object) -> None:
+    """Raise: ConfigurationError, if nothing can be asked there: a move alone does not say at which points."""
+    example = "`lambda point: Move.CRASH if point.effect else Move.PASS`"
+    check_function("director", given, f"is asked at every Point and answers with a Move, for example {example}")
 
 
 def pass_all(_point: Point) -> Move:

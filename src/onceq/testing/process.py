@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from onceq.runtime import Runtime
 from onceq.settings import require
-from onceq.testing.errors import Crash, NeverSettled
+from onceq.testing.errors import Crash, NeverSettled, StandsStill
 from onceq.testing.points import ADMITTED, Move, Point, pass_all
 from onceq.testing.timeline import Kind
 from onceq.testing.watched import Watched, told_of
@@ -59,6 +59,8 @@ class Process(Runtime):
     ) -> None:
         """Watch the clients, given by service."""
         self.watched = {service: Watched(client, service, self) for service, client in clients.items()}
+        # For a consumer of another make, all of whose requests are its own.
+        self.owned = {service: Watched(client, service, self, own=True) for service, client in clients.items()}
         super().__init__(settings, clock=clock, tokens=tokens, clients=self.watched)
         self.name = name
         # Writes to it are told in the framework's words; those of another consumer are not.
@@ -311,12 +313,12 @@ class Worker:
         __tracebackhide__ = True
         if not self._arrived.acquire(timeout=self._patience):
             never = "waits for something that never comes, since only one worker moves at a time"
-            self.never_settles(f"{never}: a lock of the job's own that another worker holds?")
+            self.never_settles(f"{never}: a lock of the job's own that another worker holds?", StandsStill)
 
-    def never_settles(self, told: str) -> NoReturn:
+    def never_settles(self, told: str, error_type: type[NeverSettled] = NeverSettled) -> NoReturn:
         """Raise: NeverSettled, with what is told of this worker, and what happened."""
         __tracebackhide__ = True
-        raise NeverSettled(f"{self.process.name} {told}\n{self.process.timeline.text()[-6_000:]}")
+        raise error_type(f"{self.process.name} {told}\n{self.process.timeline.text()[-6_000:]}")
 
     def _run(self) -> None:
         try:

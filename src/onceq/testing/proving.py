@@ -7,34 +7,37 @@ on another day. Each time the outside must have seen the same: as many effects, 
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from onceq.application import App
-from onceq.job_type import JobType
 from onceq.settings import require
-from onceq.testing.clock import A_DAY, PROOF_MS
-from onceq.testing.diagnosis import Diagnosis, Finding, Hints, Own, by_memory
+from onceq.testing.clock import A_DAY
+from onceq.testing.counting import Counter, Effects, counters_of
+from onceq.testing.diagnosis import Diagnosis, Finding, Hints, by_memory
 from onceq.testing.errors import NeverSettled, NotEffectivelyOnce
-from onceq.testing.ground import environment
-from onceq.testing.on_trial import ForeignOnTrial, OnTrial
+from onceq.testing.given import check_function, check_job_type, shown
+from onceq.testing.on_trial import MOST_FAILURES, ForeignOnTrial, OnTrial
 from onceq.testing.recorder import EffectRecorder
 from onceq.testing.report import Report, Result
 from onceq.testing.scenarios import TWICE, once, scenarios_of, sent_again
 from onceq.testing.stamps import Stamps
-from onceq.testing.subject import ConsumerSubject, Handler, Parts
+from onceq.testing.subject import MAKES, ConsumerSubject, Handler, Parts
 from onceq.testing.trial import Run, Scenario, Trial
-from onceq.testing.undisturbed import identities, is_after_completion, key_of, told_effects
+from onceq.testing.two_jobs import two_jobs
+from onceq.testing.undisturbed import derived, hints_of, other_of, swayed
+from onceq.testing.venue import check_group, venue
 from onceq.testing.verdict import findings_of
 
 if TYPE_CHECKING:
+    from onceq.job_type import JobType
     from onceq.testing.tried import Tried
     from onceq.testing.world import Environment
 
-Effects = EffectRecorder | Callable[[], int]
+
+# Real seconds for which a worker is waited for where another one has waited in vain.
+IMPATIENT = 1.0
 
 
 def prove_effectively_once(
@@ -56,14 +59,14 @@ def prove_effectively_once(
     Args:
         job_type: The job type.
         payload: What it gets.
-        effects: Counts what it does outside: an `EffectRecorder` in the place of what it calls, or a callable that
-            returns how many effects there are by now, for example rows of a table. What it stages (`ctx.send`,
-            `ctx.transaction`) is counted in any case.
+        effects: Counts what it does outside: an `EffectRecorder` in the place of what it calls, a callable that returns
+            how many effects there are by now, for example rows of a table, or a list of these. What it stages
+            (`ctx.send`, `ctx.transaction`) is counted in any case.
         app: The application, for its middleware and the job types that the job sends to; without it the one of ``env``,
             or one of this job type alone.
         key: The idempotency key; without it the job type's ``key=`` derives one, or the kit makes one.
         other: The payload of a second job, where the key is derived and the kit cannot find one by itself.
-        group: The message group, on a FIFO queue.
+        group: The message group, on a FIFO queue; on another one it is refused.
         stamps: The fields of the payload that its producer fills anew with each send, for example a trace id: a second
             send has other values there, and is the same job. Without it, where the key is derived, the fields that
             hold a time and are not what makes the key; ``()`` for none.
@@ -93,11 +96,13 @@ def prove_effectively_once(
         {'charge': 1}
     """
     __tracebackhide__ = True
-    _check(job_type, effects)
-    with _opened(env, job_type, app) as world:
-        world.check(job_type)
+    check_job_type(job_type)
+    _check(setup=setup, progress=progress)
+    counters = counters_of(effects)
+    with venue(env, job_type, app) as world:
+        check_group(group, job_type, world)
         job = OnTrial(job_type, payload, key, other, group, stamps)
-        return _Proof(world, job, effects, setup, job_type.name, progress).run()
+        return _Proof(world, job, counters, setup, job_type.name, progress).run()
 
 
 def prove_consumer(
@@ -106,7 +111,7 @@ def prove_consumer(
     *,
     identity: str = "order_id",
     stamps: Collection[str] | None = None,
-    effects: Callable[[], int] | None = None,
+    effects: Effects | None = None,
     name: str = "",
     env: Environment | None = None,
 ) -> Report:
@@ -119,7 +124,7 @@ def prove_consumer(
         identity: The field that says which job it is; a second job has another value there.
         stamps: The fields that its producer fills anew with each send, for example a trace id: a second send of the job
             has other values there, and is the same job. Without it the fields that hold a time; ``()`` for none.
-        effects: Counts the effects, where they are not those of ``parts.work``: for example rows of a table.
+        effects: Counts the effects, where they are not those of ``parts.work``: what `prove_effectively_once` takes.
         name: What the report calls it; without it the function's name.
         env: Where to run; without it one is opened on locked moto.
 
@@ -143,13 +148,19 @@ def prove_consumer(
         True
     """
     __tracebackhide__ = True
+    check_function("make", make, MAKES)
+    counters = counters_of(effects)
+    require(isinstance(body, Mapping), f"body= is {shown(body)}: give what the JSON of a message's body holds, a dict")
     require(
         identity in body, f"the body has no {identity!r}: say with identity= which field tells one job from another"
     )
     recorder, given = EffectRecorder(), dict(body)
-    with _opened(env, None, App([])) as world:
+    with venue(env, None, App([])) as world:
         table = world.settings.claims_table
-        consumer = ForeignOnTrial(given, identity, table, Stamps.of(given, stamps, identity))
+        receives = world.mailbox.place_of(world.settings.queue("default").arn).most_receives or MOST_FAILURES + 1
+        # The last receive that the queue allows is one that works.
+        failures = max(1, min(MOST_FAILURES, receives - 1))
+        consumer = ForeignOnTrial(given, identity, table, Stamps.of(given, stamps, identity), most_attempts=failures)
 
         def work(message: Any, **named: Any) -> Any:
             # What the producer stamps goes to no provider.
@@ -158,37 +169,18 @@ def prove_consumer(
 
         world.use(ConsumerSubject(make, table, work, consumer.job_of))
         named = name or getattr(make, "__name__", "the consumer")
-        return _Proof(world, consumer, effects or recorder, None, named).run()
+        return _Proof(world, consumer, counters or counters_of(recorder), None, named).run()
 
 
-@contextmanager
-def _opened(env: Environment | None, job_type: JobType[..., Any] | None, app: App | None) -> Iterator[Environment]:
-    opened: AbstractContextManager[Environment] = nullcontext(env) if env is not None else environment(app)
-    with opened as world:
-        chosen = None
-        if job_type is not None:
-            chosen = app or (world.app_given if job_type in world.app_given.job_types else App([job_type]))
-            require(
-                job_type in chosen.job_types,
-                f"app= does not have {job_type.name!r} itself: App([that, {job_type.name}])",
-            )
-        with world.used_by(chosen, at_ms=PROOF_MS):
-            yield world
-
-
-def _check(job_type: object, effects: object) -> None:
+def _check(*, setup: object, progress: object) -> None:
     """Raise: ConfigurationError, if these are not what a proof takes."""
     __tracebackhide__ = True
-    require(isinstance(job_type, JobType), f"{job_type!r} is no job type: give the function that has @job above it")
-    is_count = inspect.ismethod(effects) and isinstance(effects.__self__, EffectRecorder)
-    require(not is_count, "effects= takes the recorder itself, not its count: it is cleared before each scenario")
-    fits = effects is None or isinstance(effects, EffectRecorder) or callable(effects)
-    told = type(effects).__name__
-    require(
-        fits,
-        f"effects= is an EffectRecorder, or a function that returns the number by now, no {told}: put "
-        "EffectRecorder(like=…) in the place of what the job calls, and give that",
-    )
+    for option, given, does in (
+        ("setup", setup, "puts what the job needs into its tables"),
+        ("progress", progress, "is told each scenario's result"),
+    ):
+        if given is not None:
+            check_function(option, given, does)
 
 
 # ------------------------------------------------------------------------------------------------------------ the proof
@@ -198,7 +190,7 @@ def _check(job_type: object, effects: object) -> None:
 class _Proof:
     world: Environment
     tried: Tried
-    effects: Effects | None
+    counters: Sequence[Counter]
     setup: Callable[[], object] | None
     name: str
     progress: Callable[[Result], object] = lambda _result: None
@@ -208,6 +200,16 @@ class _Proof:
 
     def run(self) -> Report:
         __tracebackhide__ = True
+        patience = self.world.patience
+        try:
+            report = self._run()
+        finally:
+            self.world.patience = patience
+        if not report.ok:
+            raise NotEffectivelyOnce(report)
+        return report
+
+    def _run(self) -> Report:
         first, hints = self._undisturbed()
         self._result(once(), first, hints)
         if self.results[0].ok:
@@ -217,18 +219,16 @@ class _Proof:
         twice = [result.ok for result in self.results if result.group == TWICE]
         if twice and all(twice):
             self._falsy(hints)
-        report = Report(self.name, self.results, dict(hints.expected), self._uncounted(first))
-        if not report.ok:
-            raise NotEffectivelyOnce(report)
-        return report
+        return Report(self.name, self.results, dict(hints.expected), self._uncounted(first))
 
     def _uncounted(self, undisturbed: Run) -> list[str]:
         """Return the job's own writes that no function of the caller's can have counted."""
-        if self.effects is not None and not isinstance(self.effects, EffectRecorder):
+        if any(counter.sees_all for counter in self.counters):
             return []
         calls = [entry.call for entry in undisturbed.timeline.entries if entry.call is not None and entry.landed]
-        own = [f"{call.operation} {call.table}".rstrip() for call in calls if call.own and call.is_write]
-        return list(dict.fromkeys(own))
+        claims = self.world.settings.claims_table
+        own = [call for call in calls if call.own and call.is_write and not call.keeps_to(claims)]
+        return list(dict.fromkeys(f"{call.operation} {call.table}".rstrip() for call in own))
 
     def _scenarios(self) -> Iterator[Scenario]:
         yield from scenarios_of(
@@ -243,62 +243,45 @@ class _Proof:
     def _undisturbed(self) -> tuple[Run, Hints]:
         first = self._play(once())
         self.tried.passes_on({effect.key for effect in first.effects if effect.key is not None and not effect.at})
-        expected = {effect.name: first.distinct(effect.name) for effect in first.effects}
-        runs = [first]
-        varies, forgotten = [], False
-        told = identities(first)
-        points = first
-        for diagnosis, scenario, changed in (
-            (Diagnosis.KEY_RANDOM, once(), lambda _world: None),
-            (Diagnosis.KEY_FROM_TIME, once(A_DAY), lambda _world: None),
-            (Diagnosis.KEY_FROM_MESSAGE_ID, once(), lambda world: world.mailbox.skip()),
-            (Diagnosis.KEY_FROM_SEND, once(), lambda world: world.pass_time(A_DAY)),
-        ):
-            again = self._play(scenario, before=changed)
-            runs.append(again)
-            # A warm process: what is made once is made by now.
-            points = again if diagnosis is Diagnosis.KEY_RANDOM else points
-            forgotten = forgotten or len(again.effects) < len(first.effects)
-            if identities(again) != told and not forgotten:
-                varies.append(diagnosis)
-                break
-        self.points = points
-        return first, Hints(
-            expected=expected,
-            own={0: Own(key_of(first), expected, told_effects(runs))},
-            varies=tuple(varies),
-            forgotten=forgotten,
-            after_completion=is_after_completion(first),
-            claims=any(one.call is not None and one.call.is_write for one in first.timeline.entries),
-            remembers=self.tried.remembers(first.items),
-        )
+        runs = {
+            diagnosis: self._play(scenario, before=changed)
+            for diagnosis, scenario, changed in (
+                (Diagnosis.KEY_RANDOM, once(), lambda _world: None),
+                (Diagnosis.KEY_FROM_TIME, once(A_DAY), lambda _world: None),
+                (Diagnosis.KEY_FROM_MESSAGE_ID, once(), lambda world: world.mailbox.skip()),
+                (Diagnosis.KEY_FROM_SEND, once(), lambda world: world.pass_time(A_DAY)),
+            )
+        }
+        # A warm process: what is made once is made by now.
+        self.points = runs[Diagnosis.KEY_RANDOM]
+        return first, hints_of(first, runs, remembers=self.tried.remembers(first.items))
 
     def _with_others(self, hints: Hints) -> Hints:
-        """Return what undisturbed runs told, those of the second jobs, too: each alone."""
-        own, first = dict(hints.own), hints.own[0]
+        """Return what undisturbed runs told, those of the second jobs, too: each alone, and after the first one."""
+        own, written, others = dict(hints.own), frozenset[str](), frozenset[str]()
         for number in range(1, self.tried.others + 1):
             run = self._play(once(other=number))
-            foreign = self.tried.texts(0) - self.tried.texts(number)
-            told = {
-                at: frozenset(value for value in values if value not in foreign)
-                for at, values in told_effects([run]).items()
-                if at in first.given
-            }
-            own[number] = Own(key_of(run), {one.name: run.distinct(one.name) for one in run.effects}, told)
-        return replace(hints, own=own)
+            own[number] = other_of(run, hints.own[0], self.tried.texts(0), self.tried.texts(number))
+            after = self._play(two_jobs(number))
+            written |= derived(run, after)
+            others |= swayed(hints.own[0], run, after)
+        return replace(hints, own=own, derived=written, swayed=others)
 
     def _try(self, scenario: Scenario, hints: Hints) -> None:
         self._result(scenario, self._play(scenario, then_again=True), hints)
 
     def _result(self, scenario: Scenario, run: Run, hints: Hints) -> None:
         found = findings_of(run, hints, starts_once=self.tried.starts_once)
-        if not self.results and run.counted == 0:
-            found.append(Finding(Diagnosis.NO_EFFECT, "effects= counted nothing in an undisturbed run"))
-        elif not any(hints.expected.values()):
+        idle = [] if self.results else run.idle
+        found += [Finding(Diagnosis.NO_EFFECT, f"{told} counted nothing in an undisturbed run") for told in idle]
+        if not idle and not any(hints.expected.values()):
             found.append(Finding(Diagnosis.NOTHING_COUNTED, "not one effect in an undisturbed run"))
         if scenario.cold is not None and self.played[scenario.cold].ok:
             found = by_memory(found)
-        self.played[scenario] = Result(scenario.group, scenario.name, found, run)
+        if run.blocked:
+            # It is known by now: another scenario is not to take as long.
+            self.world.patience = min(self.world.patience, IMPATIENT)
+        self.played[scenario] = Result(scenario.group, scenario.name, found, run, played=not run.blocked)
         self._add(self.played[scenario])
 
     def _add(self, result: Result) -> None:
@@ -327,7 +310,7 @@ class _Proof:
         if self.setup is not None:
             self.setup()
         before(self.world)
-        trial = Trial(self.world, self.tried, self.effects, scenario.warm)
+        trial = Trial(self.world, self.tried, self.counters, scenario.warm)
         error, settled = None, None
         try:
             scenario.play(trial)

@@ -8,20 +8,21 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceq.settings import require
 from onceq.testing.errors import EffectFailed
-from onceq.testing.likeness import ITSELF, check_answer, check_names, check_own, member
+from onceq.testing.keyed import KEY, Asked, keyed
+from onceq.testing.likeness import ITSELF, check_answer, check_names, check_own, member, named_as
 from onceq.testing.process import CURRENT
 from onceq.testing.subject import JOB
 from onceq.testing.timeline import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from types import FrameType
 
-KEY = "idempotency_key"
 # Names that a recorder has beside those of what it stands in for.
 OWN = ("call", "calls", "clear", "count", "effects")
 
@@ -33,8 +34,8 @@ class Effect:
     Args:
         name: What was done, for example ``charge``.
         key: The downstream idempotency key that came with it; ``None`` if there was none.
-        arguments: What it was called with, in order.
-        named: What it was called with by name, without the key.
+        arguments: What it was called with, in order, without the key.
+        named: What it was called with by name, without the key. One that a function found (``key=``) is still there.
         worker: Which worker did it; ``""`` outside of a run.
         number: Its place among all calls, from 1; a call that repeats a key has a number, too.
         repeated: Whether the key had come before: a provider answers such a call again and does nothing.
@@ -44,6 +45,7 @@ class Effect:
         differs: Whether its key had come with other arguments: a provider refuses such a call.
         read: Whether it only looked something up (``reads=``): then nothing happens, and nothing is counted.
         job: The key of the job that did it; ``""`` outside of a run, and where a thread of the job's own called.
+        made_up: What it was answered with where no answer is given; ``None`` where one is.
     """
 
     name: str
@@ -59,6 +61,12 @@ class Effect:
     differs: bool = False
     read: bool = False
     job: str = ""
+    made_up: Mapping[str, str] | None = None
+
+    @property
+    def happened(self) -> bool:
+        """Whether anything happened: its key had not come before, and it was neither refused nor only read."""
+        return not (self.repeated or self.refused or self.read)
 
 
 class EffectRecorder:
@@ -75,6 +83,11 @@ class EffectRecorder:
         {'id': 'ch_1'}
         >>> gateway.count("charge"), len(gateway.calls)
         (1, 2)
+        >>> http = EffectRecorder(key=lambda url, *, headers, **_: headers.get("Idempotency-Key"))
+        >>> http.post("https://api.example.com/charges", json={"cents": 500}, headers={"Idempotency-Key": "k-1"})
+        {'id': 'post-1'}
+        >>> http.effects[0].key
+        'k-1'
 
     Its own names (``call``, ``calls``, ``clear``, ``count``, ``effects``) come before the gateway's; ``like=`` what has
     such a name, too, is refused.
@@ -83,7 +96,7 @@ class EffectRecorder:
     def __init__(
         self,
         *,
-        key: str = KEY,
+        key: str | Callable[..., object] = KEY,
         like: Any = None,
         fails: type[Exception] | Exception = EffectFailed,
         reads: Collection[str] = (),
@@ -93,7 +106,9 @@ class EffectRecorder:
         """Answer each function with what is given for it, or with ``{"id": "<name>-<number>"}``.
 
         Args:
-            key: The name of the parameter that takes the downstream key.
+            key: The name of the parameter that takes the downstream key; with ``like=`` it is found by its position,
+                too. Or a function that gets a call's arguments, and returns the key or ``None``: for a key in headers
+                or a body.
             like: What it stands in for, for example a module: its exception classes and constants are kept, so that a
                 job's ``except gateway.CardDeclined`` works, what is ``async def`` there is awaited here, and a call
                 that the original's parameters do not allow is a ``TypeError`` as there.
@@ -105,8 +120,9 @@ class EffectRecorder:
             named: The same, by keyword, where a function has no name of these options.
 
         Raises:
-            ConfigurationError: If ``reads`` or an answer name what ``like`` does not have, an answer is ``None``
-                where its function returns something, or given twice, or ``like`` has one of the recorder's own names.
+            ConfigurationError: If ``key`` is neither a name nor a function, ``reads`` or an answer name what ``like``
+                does not have, an answer is ``None`` where its function returns something, or given twice, or ``like``
+                has one of the recorder's own names.
         """
         require(not isinstance(reads, str), f"reads= is a list of names: reads=[{reads!r}]")
         given = {} if answers is None else answers
@@ -121,8 +137,9 @@ class EffectRecorder:
             check_names("EffectRecorder(reads=[{!r}])", reads, like)
             for name, answer in {**given, **named}.items():
                 check_answer(name, answer, like)
+            self.__name__ = named_as(like)
         self._reads = frozenset(reads)
-        self._key = key
+        self._keyed = keyed(key)
         self._like = like
         self._fails = fails
         self._answers = {**given, **named}
@@ -140,7 +157,7 @@ class EffectRecorder:
         """
         if name.startswith("__") or (name.startswith("_") and self._like is None):
             raise AttributeError(name)
-        return member(self._like, name, name, self.call)
+        return member(self._like, name, name, self._take)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Be an effect itself, named ``effect``: for a job that takes one function."""
@@ -153,19 +170,15 @@ class EffectRecorder:
             EffectFailed: Where a scenario lets it fail.
             Crash: Where a scenario lets the process die.
         """
-        given = named.pop(self._key, None)
-        key = None if given is None else str(given)
-        process = CURRENT.get()
+        return self._take(Asked(name, arguments, named))
+
+    def _take(self, asked: Asked) -> Any:
+        process, name = CURRENT.get(), asked.function
         worker = "" if process is None else process.name
-
-        def look() -> Any:
-            return self._look(name, key, arguments, named, worker)
-
-        def act() -> Any:
-            return self._happen(name, key, arguments, named, worker)
-
         if name in self._reads:
+            look = partial(self._look, asked, worker)
             return look() if process is None else process.read(name, look)
+        act = partial(self._happen, self._keyed(asked), worker)
         return act() if process is None else process.effect(name, act, lambda: self._failure(name))
 
     def _failure(self, name: str) -> Exception:
@@ -174,7 +187,7 @@ class EffectRecorder:
     @property
     def effects(self) -> list[Effect]:
         """What happened: the calls without those that repeated a key, were refused, or only read."""
-        return [call for call in self.calls if not (call.repeated or call.refused or call.read)]
+        return [call for call in self.calls if call.happened]
 
     def count(self, name: str | None = None) -> int:
         """Return how many effects of that name happened, or of all."""
@@ -187,21 +200,20 @@ class EffectRecorder:
             self._given.clear()
             self._asked.clear()
 
-    def _look(
-        self, name: str, key: str | None, arguments: tuple[Any, ...], named: Mapping[str, Any], worker: str
-    ) -> Any:
+    def _look(self, asked: Asked, worker: str) -> Any:
         with self._lock:
             number = len(self.calls) + 1
-            self.calls.append(Effect(name, key, arguments, dict(named), worker, number, read=True))
-        return _own(self._answer(name, number, arguments, named))
+            named, answer = dict(asked.named), self._made_up(asked.function, number)
+            read = Effect(asked.function, None, asked.arguments, named, worker, number, read=True, made_up=answer)
+            self.calls.append(read)
+        return _own(self._answer(asked, number))
 
-    def _happen(
-        self, name: str, key: str | None, arguments: tuple[Any, ...], named: Mapping[str, Any], worker: str
-    ) -> Any:
+    def _happen(self, asked: Asked, worker: str) -> Any:
         process = CURRENT.get()
-        asked = plain([arguments, named])
+        name, key = asked.function, asked.key
+        compared = plain([asked.arguments, asked.named])
         with self._lock:
-            first = None if key is None else self._asked.setdefault((name, key), asked)
+            first = None if key is None else self._asked.setdefault((name, key), compared)
             known = key is not None and (name, key) in self._given
             number, at = len(self.calls) + 1, 0
             if process is not None:
@@ -213,16 +225,26 @@ class EffectRecorder:
                     else f", as {key}"
                 )
                 at = process.timeline.add(worker, Kind.EFFECT, f"{name}{told}").number
-            differs = key is not None and not same(first, asked)
             call = Effect(
-                name, key, arguments, dict(named), worker, number, known, at, _in_step(), differs=differs, job=JOB.get()
+                name,
+                key,
+                asked.arguments,
+                dict(asked.named),
+                worker,
+                number,
+                known,
+                at,
+                _in_step(),
+                differs=key is not None and not same(first, compared),
+                job=JOB.get(),
+                made_up=self._made_up(name, number),
             )
             self.calls.append(call)
             if known:
                 return _own(self._given[name, key])
         # Outside of the lock: the answer may be a callable that stands still itself.
         try:
-            answer = self._answer(name, number, arguments, named)
+            answer = self._answer(asked, number)
         except Exception:
             with self._lock:
                 self.calls[number - 1] = replace(call, refused=True)
@@ -230,9 +252,13 @@ class EffectRecorder:
         with self._lock:
             return _own(answer if key is None else self._given.setdefault((name, key), answer))
 
-    def _answer(self, name: str, number: int, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        answer = self._answers.get(name, {"id": f"{name}-{number}"})
-        made = answer(*arguments, **named) if callable(answer) else answer
+    def _made_up(self, name: str, number: int) -> dict[str, str] | None:
+        return None if name in self._answers else {"id": f"{name}-{number}"}
+
+    def _answer(self, asked: Asked, number: int) -> Any:
+        name = asked.function
+        answer = self._answers.get(name, self._made_up(name, number))
+        made = answer(*asked.arguments, **asked.named) if callable(answer) else answer
         if isinstance(made, Exception):
             raise made
         if made is not answer:

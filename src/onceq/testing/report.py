@@ -29,12 +29,14 @@ class Result:
         name: The scenario.
         findings: What is wrong, the nearest to the cause first; nothing if all is well.
         run: Its facts.
+        played: Whether it came to its end: not where a worker waited for one that the scenario let stand still.
     """
 
     group: str
     name: str
     findings: list[Finding]
     run: Run
+    played: bool = True
 
     @property
     def ok(self) -> bool:
@@ -43,8 +45,9 @@ class Result:
 
     def lines(self) -> list[str]:
         """Return its line, and one for each finding."""
-        mark = "✓" if self.ok else "✗"
-        findings = [f"{'':{GROUP_WIDTH}}      {one.diagnosis} ({short_keys(one.evidence)})" for one in self.findings]
+        mark = ("✓" if self.played else "?") if self.ok else "✗"
+        indent = " " * (GROUP_WIDTH + 6)
+        findings = [f"{indent}{one.diagnosis.told} ({short_keys(one.evidence)})" for one in self.findings]
         return [short_keys(f"  {mark} {self.group:<{GROUP_WIDTH}}  {self.name}"), *findings]
 
 
@@ -88,17 +91,28 @@ class Report:
 
     def text(self, *, verbose: bool = False) -> str:
         """Return the whole report; ``verbose`` gives each scenario a line, and shows every attempt."""
-        return "\n".join([self.summary(), "", *self.table(verbose=verbose), *self.picture(verbose=verbose)])
+        return "\n".join([*self.verdict(), "", *self.table(verbose=verbose), *self.picture(verbose=verbose)])
+
+    def verdict(self) -> list[str]:
+        """Return the summary, and beneath it what to do, if anything is wrong."""
+        return [self.summary(), *(f"  what to do: {one.advice}" for one in [self.diagnosis] if one is not None)]
 
     def summary(self) -> str:
         """Return one line."""
-        ran = len(self.results)
+        ran = sum(result.played for result in self.results)
         failed = sum(not result.ok for result in self.results)
         if not failed:
             counted = ", ".join(f"{name} x{number}" for name, number in self.effects.items())
             beside = f". Not counted: {', '.join(self.uncounted)}" if self.uncounted else ""
-            return f"{self.subject} takes effect once: {ran} scenarios, {counted} in each{beside}"
-        return f"{self.subject} does not take effect once: {failed} of {ran} scenarios fail. {self.diagnosis}"
+            return f"{self.subject} takes effect once: {ran} scenarios, {counted} in each{beside}{self._unplayed()}"
+        found = "" if self.diagnosis is None else self.diagnosis.told
+        return f"{self.subject} does not take effect once: {failed} of {ran} scenarios fail. {found}"
+
+    def _unplayed(self) -> str:
+        """Say how many scenarios nothing is known of."""
+        number = sum(not result.played for result in self.results)
+        told = "in which one worker waits for another that stands still: is there a lock, or a pool, in the module?"
+        return f". Not played: {number} scenario{'s' * (number != 1)} {told}" if number else ""
 
     def table(self, *, verbose: bool = False) -> list[str]:
         """Return a line for each scenario; of those where all is well their number in each group, unless verbose."""
@@ -107,7 +121,7 @@ class Report:
         lines = []
         for group in dict.fromkeys(result.group for result in self.results):
             members = [result for result in self.results if result.group == group]
-            well = [result for result in members if result.ok]
+            well = [result for result in members if result.ok and result.played]
             if len(well) > 1:
                 lines.append(f"  ✓ {group:<{GROUP_WIDTH}}  {TIMES}{len(well)}")
             else:
@@ -137,6 +151,7 @@ class Report:
             "subject": self.subject,
             "ok": self.ok,
             "diagnosis": self.diagnosis and self.diagnosis.name,
+            "advice": self.diagnosis and self.diagnosis.advice,
             "effects": self.effects,
             "uncounted": [*self.uncounted],
             "scenarios": [
@@ -144,6 +159,7 @@ class Report:
                     "group": result.group,
                     "name": result.name,
                     "ok": result.ok,
+                    "played": result.played,
                     "findings": [{"diagnosis": o.diagnosis.name, "evidence": o.evidence} for o in result.findings],
                 }
                 for result in self.results

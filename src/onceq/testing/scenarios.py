@@ -14,14 +14,19 @@ from onceq.testing.directors import at_effects, dying_in_the_job
 from onceq.testing.points import ANSWER, Move
 from onceq.testing.process import go_in_step
 from onceq.testing.trial import Scenario, Trial
-from onceq.testing.two_jobs import first_of_two_fails, two_jobs, two_jobs_at_once, two_jobs_fail
+from onceq.testing.two_jobs import (
+    first_of_two_fails,
+    two_jobs,
+    two_jobs_at_once,
+    two_jobs_fail,
+    with_one_that_is_done,
+    with_one_under_way,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from onceq.testing.mailbox import Letter
     from onceq.testing.points import Point
-    from onceq.testing.process import Worker
 
 AT_ONCE = 5
 TWICE = "twice"
@@ -86,13 +91,17 @@ def scenarios_of(
             if 1 < most_attempts <= MOST_ATTEMPTS:
                 yield _succeeds_at_last(point, most_attempts)
     yield _at_once()
-    yield _slow(points[:first])
+    # Where it is not known where the effect is, behind the first request, which mostly claims.
+    at_work = min(next((n for n, point in enumerate(points[:first]) if point.is_effect), 1), first - 1)
+    yield _slow(at_work)
     yield _come_back_early(points)
     yield _redriven()
     yield two_jobs_at_once()
     first_two, *further = [two_jobs(number) for number in range(1, others + 1)]
     yield from (first_two, *further)
     yield replace(first_two, name=f"{first_two.name}{IN_ONE}", warm=True, cold=first_two)
+    yield with_one_that_is_done()
+    yield with_one_under_way(at_work)
     yield first_of_two_fails()
     yield two_jobs_fail((), "every effect fails")
     yield two_jobs_fail((1,), "the first effect fails")
@@ -156,7 +165,7 @@ def _lost(number: int, point: Point) -> Scenario:
 def _overtaken(number: int, point: Point, *, past_lease: bool) -> Scenario:
     def play(trial: Trial) -> None:
         letter = trial.send()
-        first = _standing(trial, letter, number)
+        first = trial.stand(letter, number)
         if past_lease:
             trial.environment.pass_time(PAST_EVERY_LEASE)
         trial.redeliver(letter)
@@ -168,13 +177,6 @@ def _overtaken(number: int, point: Point, *, past_lease: bool) -> Scenario:
     return Scenario("at once", f"delivered while the first stands before: {point.what}", play)
 
 
-def _standing(trial: Trial, letter: Letter, number: int) -> Worker:
-    worker, _ = trial.environment.start(letter)
-    for _ in range(number):
-        worker.go()
-    return worker
-
-
 def _fails(number: int, point: Point) -> Iterator[Scenario]:
     def play(trial: Trial) -> None:
         trial.deliver(trial.send(), moves=trial.plan(number, point, Move.FAIL))
@@ -182,7 +184,8 @@ def _fails(number: int, point: Point) -> Iterator[Scenario]:
     cold = Scenario("failure", f"{point.what} fails the first time", play, troubled=True)
     yield cold
     # Where a handler raised or kept a message, Lambda keeps its process: so mostly the retry comes to a warm one.
-    yield replace(cold, name=f"{cold.name}{IN_ONE}", warm=True, cold=cold)
+    if point.is_effect or point.may_lose:
+        yield replace(cold, name=f"{cold.name}{IN_ONE}", warm=True, cold=cold)
 
 
 def _answer_is_lost(number: int, point: Point) -> Scenario:
@@ -195,7 +198,7 @@ def _answer_is_lost(number: int, point: Point) -> Scenario:
 def _zombie_fails(number: int, point: Point) -> Scenario:
     def play(trial: Trial) -> None:
         letter = trial.send()
-        zombie = _standing(trial, letter, number)
+        zombie = trial.stand(letter, number)
         trial.environment.pass_time(PAST_EVERY_LEASE)
         trial.redeliver(letter)
         trial.plan(number, point, Move.FAIL)
@@ -211,8 +214,12 @@ def _retried_as_new_message(number: int, point: Point) -> Scenario:
     def play(trial: Trial) -> None:
         letter = trial.send()
         trial.deliver(letter, moves=trial.plan(number, point, Move.CRASH_AFTER))
+        trial.drain_until_made()
         trial.environment.pass_time(PAST_EVERY_LEASE)
         trial.deliver(trial.environment.mailbox.replace(letter))
+        trial.settle()
+        # Of a job with one attempt, which is given up by now.
+        _redrive(trial)
 
     return Scenario("crash", f"crashed after {point.what}, then a new message id", play, troubled=True)
 
@@ -220,6 +227,7 @@ def _retried_as_new_message(number: int, point: Point) -> Scenario:
 def _sent_again_after_death(number: int, point: Point) -> Scenario:
     def play(trial: Trial) -> None:
         trial.deliver(trial.send(), moves=trial.plan(number, point, Move.CRASH_AFTER))
+        trial.drain_until_made()
         trial.environment.pass_time(PAST_EVERY_LEASE)
         trial.deliver(trial.send())
 
@@ -231,6 +239,7 @@ def _retried_a_day_later(number: int, point: Point, keys_last: float | None) -> 
 
     def play(trial: Trial) -> None:
         trial.deliver(trial.send(), moves=trial.plan(number, point, Move.CRASH_AFTER))
+        trial.drain_until_made()
         trial.environment.pass_time(seconds)
 
     name = f"crashed after {point.what}, and retried {seconds / 3600:.0f} hours later"
@@ -247,13 +256,12 @@ def _at_once() -> Scenario:
     return Scenario("at once", f"{AT_ONCE} workers at once, in step", play)
 
 
-def _slow(points: Sequence[Point]) -> Scenario:
+def _slow(number: int) -> Scenario:
     """Let the message come again while the first worker takes most of the time that it has."""
-    number = next((n for n, point in enumerate(points) if point.is_effect), 1)
 
     def play(trial: Trial) -> None:
         letter = trial.send()
-        first = _standing(trial, letter, min(number, len(points) - 1))
+        first = trial.stand(letter, number)
         trial.environment.pass_time(0.9 * trial.environment.mailbox.timeout_of(trial.home))
         trial.redeliver(letter)
         first.finish()
@@ -285,11 +293,16 @@ def _redriven() -> Scenario:
         if letter in environment.mailbox.letters:
             # As the queue's own redrive policy does with what nobody ends.
             letter.place = environment.mailbox.place_of(letter.place.dlq_arn)
-        home = environment.mailbox.place_of(trial.home)
-        for dead in environment.dead_letters():
-            environment.mailbox.redrive(dead.place, home)
+        _redrive(trial)
 
     return Scenario("redrive", "crashed at every attempt, and redriven from the dead-letter queue", play, troubled=True)
+
+
+def _redrive(trial: Trial) -> None:
+    mailbox = trial.environment.mailbox
+    home = mailbox.place_of(trial.home)
+    for dead in trial.environment.dead_letters():
+        mailbox.redrive(dead.place, home)
 
 
 def _dies_again(point: Point) -> Scenario:

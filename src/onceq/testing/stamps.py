@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onceq.settings import require
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator
 
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}")
 # A number is a time where its field is called so, too: an id may have as many digits.
@@ -32,7 +33,7 @@ class Stamps:
     names: frozenset[str]
 
     @classmethod
-    def of(cls, body: Mapping[str, Any], given: Collection[str] | None, identity: str) -> Stamps:
+    def of(cls, body: Any, given: Collection[str] | None, identity: str) -> Stamps:
         """Return the fields that are given, or without them those that hold a time.
 
         Args:
@@ -45,6 +46,8 @@ class Stamps:
         """
         fields = dict(_fields(body))
         require(not isinstance(given, str), f"stamps= is a list of names: stamps=[{given!r}]")
+        told = f"stamps= is a list of names, no {type(given).__name__}: () for none"
+        require(given is None or isinstance(given, Collection), told)
         for name in given or ():
             require(name in fields, f"stamps={name!r}: the body has no such field ({', '.join(fields)})")
             require(name != identity, f"stamps={name!r}: that field says which job it is (identity=)")

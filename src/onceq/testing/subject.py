@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceq.application import App
+from onceq.errors import ConfigurationError
 from onceq.settings import require
 from onceq.testing.errors import Crash
+from onceq.testing.given import shown
 from onceq.testing.process import CURRENT
 from onceq.testing.timeline import Kind
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from onceq.context import Context
     from onceq.job_type import JobType
+    from onceq.runtime import Runtime
     from onceq.settings import Settings
     from onceq.telemetry import Event
     from onceq.testing.clock import FrozenClock
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 # The key of the job that runs here; "" where none does, and in threads that a job started.
 JOB: ContextVar[str] = ContextVar("onceq_testing_job", default="")
+# What makes a consumer of another make.
+MAKES = "gets the Parts and returns the handler, handler(event, context)"
 # Told in the timeline; the other events say again what a request shows.
 TOLD = (
     "job.replayed",
@@ -98,7 +103,13 @@ class Seen:
     returns: list[Return] = field(default_factory=list)
     events: list[tuple[str, Event]] = field(default_factory=list)
 
+    def start_of(self, worker: str, job: str, at: int) -> Start | None:
+        """Return the start of a job, by its key, that a worker was in at an entry; ``None`` if there is none."""
+        mine = [one for one in self.starts if (one.worker, one.key) == (worker, job) and one.at < at]
+        return mine[-1] if mine else None
 
+
+@runtime_checkable
 class Subject(Protocol):
     """What is delivered to."""
 
@@ -107,6 +118,18 @@ class Subject(Protocol):
 
     def relay(self, process: Process, seen: Seen) -> Callable[[], Any] | None:
         """Return what sends waiting messages from a process, if there is such a thing."""
+
+
+def app_on(runtime: Runtime, app: App, *, middleware: Sequence[Any] = (), hooks: Sequence[Any] = ()) -> App:
+    """Return an application on a runtime of the kit's, with middleware before its own, and with these hooks alone."""
+    return App(
+        app.job_types,
+        default=app.job_types.default,
+        middleware=[*middleware, *app.middleware],
+        hooks=hooks,
+        wrapped_envelopes=app.job_types.wrapped,
+        runtime=runtime,
+    )
 
 
 @dataclass(frozen=True)
@@ -121,15 +144,7 @@ class AppSubject:
 
     def on(self, process: Process, seen: Seen) -> App:
         """Return the application in a process, watched."""
-        app = self.app
-        return App(
-            app.job_types,
-            default=app.job_types.default,
-            middleware=[_watch(process, seen), *app.middleware],
-            hooks=[_note(process, seen)],
-            wrapped_envelopes=app.job_types.wrapped,
-            runtime=process,
-        )
+        return app_on(process, self.app, middleware=[_watch(process, seen)], hooks=[_note(process, seen)])
 
     def handler(self, process: Process, seen: Seen) -> Handler:
         """Return the consumer."""
@@ -185,9 +200,20 @@ class ConsumerSubject:
             key = self.job_of(arguments[0] if arguments else None)
             return _run(process, seen, "starts the job", lambda: self.work(*arguments, **named), key=key)
 
-        clients = process.watched
+        clients = process.owned
         clock: Any = process.clock
-        return self.make(Parts(clients["dynamodb"], clients["sqs"], clock, self.table, work, process.name))
+        return self._made(Parts(clients["dynamodb"], clients["sqs"], clock, self.table, work, process.name))
+
+    def _made(self, parts: Parts) -> Handler:
+        """Return the handler. Raises: ConfigurationError, if it is not made: most often make= is the handler itself."""
+        name = getattr(self.make, "__name__", "make=")
+        try:
+            handler = self.make(parts)
+        except Exception as error:
+            told = f"{name} fails with the Parts, {type(error).__name__}: {error}: give a function that {MAKES}"
+            raise ConfigurationError(told) from error
+        require(callable(handler), f"{name} returned {shown(handler)}: give a function that {MAKES}")
+        return handler
 
     def relay(self, process: Process, seen: Seen) -> None:
         """Return nothing: another consumer has no relay of ours."""

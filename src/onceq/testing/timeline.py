@@ -49,6 +49,7 @@ class Kind(StrEnum):
     AGAIN = "again"  # what stands for attempts that are left out
 
 
+ENDS = (Kind.ACKNOWLEDGED, Kind.KEPT, Kind.ANSWER, Kind.RAISE, Kind.DEATH)
 PREFIXES = {
     Kind.EFFECT: "effect: ",
     Kind.READ: "reads ",
@@ -125,6 +126,12 @@ class Timeline:
     def workers(self) -> list[str]:
         """The workers, in the order in which they appear."""
         return _workers(self.entries)
+
+    @property
+    def under_way(self) -> list[str]:
+        """The workers that have received something, and have neither answered nor died."""
+        last = {one.worker: one for one in self.entries if one.kind in (*ENDS, Kind.DELIVERY)}
+        return [worker for worker, one in last.items() if one.kind is Kind.DELIVERY]
 
     def text(self, *, folded: bool = True) -> str:
         """Return a line for each entry; of attempts that are alike, the first, and how many there were."""

@@ -5,28 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from onceq.errors import EnvelopeError
-from onceq.message import Envelope, open_envelope
-from onceq.settings import require
-from onceq.steps import open_steps
-from onceq.testing.done import Done, distinct, leaves
+from onceq.testing.done import distinct
+from onceq.testing.errors import StandsStill
+from onceq.testing.outcome import Outcome
 from onceq.testing.points import Move, Point
-from onceq.testing.recorder import EffectRecorder, plain
-from onceq.testing.timeline import Kind
+from onceq.testing.timeline import RECEIVES, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from onceq.record import Record
+    from onceq.testing.calls import Call
+    from onceq.testing.counting import Counter
+    from onceq.testing.done import Done
     from onceq.testing.errors import NeverSettled
     from onceq.testing.mailbox import Letter
-    from onceq.testing.subject import Seen
+    from onceq.testing.process import Worker
+    from onceq.testing.subject import Seen, Start
     from onceq.testing.timeline import Timeline
     from onceq.testing.tried import Tried
     from onceq.testing.world import Environment
-
-COUNTED = "effects"
-TRANSACTION = "the transaction"
 
 
 @dataclass
@@ -37,7 +35,7 @@ class Run:
         name: The scenario.
         jobs: How many jobs there were.
         numbers: Which ones: 0 is the one on trial.
-        counted: How many effects ``effects=`` counted; ``None`` without it.
+        idle: Which of what counts (``effects=``) counted nothing.
         troubled: Whether something died, was lost or was overtaken.
         hopeless: Whether the effect failed at each attempt.
         late: Whether an attempt came later than the services remember keys.
@@ -52,12 +50,16 @@ class Run:
         given_up: For how many jobs their messages' receives were used up by what was made to go wrong.
         seen: Starts, ends and events.
         items: What stands in the consumer's own table at the end.
+        made_up: What recorders made up as answers, the first one of each function.
         repeated: Whether a provider was called again with a key that it knew.
-        differing: Names of the effects that were called with one key and other arguments.
+        differing: Names of the effects that came with one key and other arguments.
+        in_vain: Names of the effects that one start called twice under one key.
+        framework: The tables that are the framework's own.
         strayed: Whether the run did not come by a point where something was to go wrong.
         alive_ms: How long an invocation may take.
         warm: Whether one process took what came, as long as it lived.
         error: Why it did not settle, if so.
+        blocked: Whether a worker waited for one that the scenario let stand still: that is shown of nobody's job.
         settled: The effects that there were before the one delivery more; ``None`` without one.
     """
 
@@ -74,22 +76,30 @@ class Run:
     dead: list[Letter]
     seen: Seen
     numbers: tuple[int, ...] = (0,)
-    counted: int | None = None
+    idle: tuple[str, ...] = ()
     hopeless: bool = False
     stranded: list[Letter] = field(default_factory=list)
     given_up: int = 0
     items: list[str] = field(default_factory=list)
+    made_up: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     repeated: bool = False
     differing: tuple[str, ...] = ()
+    in_vain: tuple[str, ...] = ()
+    framework: frozenset[str] = frozenset()
     strayed: bool = False
     alive_ms: float = 0
     warm: bool = False
     error: NeverSettled | None = None
+    blocked: bool = False
     settled: Sequence[Done] | None = None
 
     def distinct(self, name: str, job: str | None = None) -> int:
         """Return how many effects of a name happened, of a job or of all; those with one key are counted once."""
         return distinct(self.effects, name, job)
+
+    def start_of(self, effect: Done) -> Start | None:
+        """Return the start that an effect belongs to; ``None`` if it is not known."""
+        return self.seen.start_of(effect.worker, effect.job, effect.at)
 
     def kept(self, name: str, job: str | None = None) -> int:
         """Return how many there were when nothing was left to be delivered."""
@@ -103,7 +113,7 @@ class Trial:
     Args:
         environment: The world, as good as new.
         tried: What is on trial.
-        effects: Who counts what happened outside.
+        counters: Who counts what happened outside.
         warm: Whether one process takes what comes, as long as it lives.
         points: Where something could go wrong, in the order in which the workers came there.
         moves: What goes wrong, by the number of the point, from 0.
@@ -116,7 +126,7 @@ class Trial:
 
     environment: Environment
     tried: Tried
-    effects: EffectRecorder | Callable[[], int] | None
+    counters: Sequence[Counter]
     warm: bool = False
     points: list[Point] = field(default_factory=list)
     moves: dict[int, Move] = field(default_factory=dict)
@@ -128,12 +138,12 @@ class Trial:
 
     def __post_init__(self) -> None:
         """Count from here on."""
-        self._before = 0
         self._numbers: set[int] = set()
-        if isinstance(self.effects, EffectRecorder):
-            self.effects.clear()
-        elif self.effects is not None:
-            self._before = _number(self.effects)
+        self._refused: Call | None = None
+        self._refused_at = 0
+        # Recorders before functions, which may look at them.
+        for counter in sorted(self.counters, key=lambda counter: counter.sees_all):
+            counter.begin()
 
     def send(self, *, other: int = 0) -> Letter:
         """Put the message into its queue."""
@@ -144,14 +154,26 @@ class Trial:
         return letter
 
     def direct(self, point: Point) -> Move:
-        """Make the move that is planned for this point, by its number among all, or let it pass."""
+        """Make the move that is planned for this point, by its number among all, or let it pass.
+
+        A request that fails does so for the rest of its delivery: else whoever asks again hides it from the job.
+        """
         number = len(self.points)
         self.points.append(point)
         if number in self.moves and point.shape == self.planned.get(number, point.shape):
             self.made.add(number)
         move = self.moves.get(number, Move.PASS)
+        if move is Move.FAIL and point.may_fail and point.call is not None:
+            self._refused, self._refused_at = point.call, len(self.environment.timeline.entries)
+        elif point.call is not None and point.call == self._refused and not self._came_since(self._refused_at):
+            return Move.FAIL
         # A run that strayed may stand elsewhere, where nothing can fail: that it strayed is what is said then.
         return move if point.admits(move) else Move.PASS
+
+    def _came_since(self, entry: int) -> bool:
+        """Return whether anything was delivered behind an entry of the timeline."""
+        since = self.environment.timeline.entries[entry:]
+        return any(one.kind is Kind.DELIVERY and one.what.startswith(RECEIVES) for one in since)
 
     def plan(self, number: int, point: Point, move: Move) -> dict[int, Move]:
         """Return moves that let this go wrong at that point, which the run has to come by again."""
@@ -168,6 +190,17 @@ class Trial:
         self.moves = moves or self.moves
         self.environment.deliver(letters, director=self.direct, warm=self.warm)
         self.first_points = self.first_points or len(self.points)
+
+    def stand(self, letter: Letter, number: int) -> Worker:
+        """Deliver a message to a worker, and let it stand before its point of this number."""
+        worker, _ = self.environment.start(letter)
+        for _ in range(number):
+            worker.go()
+        return worker
+
+    def drain_until_made(self) -> None:
+        """Deliver until all has gone wrong that is planned, or nothing is left."""
+        self.environment.drain(only=lambda one: self.strayed and self.tried.is_mine(one), director=self.direct)
 
     def redeliver(self, letter: Letter) -> None:
         """Deliver a message again, acknowledged or not."""
@@ -186,7 +219,8 @@ class Trial:
 
     def done(self) -> list[Done]:
         """Return the effects that there are by now."""
-        return [*self._recorded(), *self._sent(), *self._committed()]
+        calls = [call for counter in self.counters for call in counter.calls()]
+        return Outcome(self.environment, self.tried, calls).effects()
 
     def facts(self, scenario: Scenario, error: NeverSettled | None) -> Run:
         """Return what is to be said of the run of a scenario."""
@@ -195,20 +229,22 @@ class Trial:
         letters, timeline = environment.mailbox.letters, environment.timeline
         dead = environment.dead_letters()
         used_up = [letter for letter in dead if environment.mailbox.is_used_up(letter)]
-        calls = self.effects.calls if isinstance(self.effects, EffectRecorder) else []
-        recorded = self._recorded()
+        counted = {counter.told: counter.calls() for counter in self.counters}
+        calls = [call for each in counted.values() for call in each]
+        outcome = Outcome(environment, self.tried, calls)
         return Run(
             name=scenario.name,
             jobs=scenario.jobs,
             troubled=scenario.troubled,
-            hopeless=scenario.hopeless,
+            # Whatever went wrong, one attempt is all that there was.
+            hopeless=scenario.hopeless or (scenario.troubled and self.tried.most_attempts == 1),
             late=self.tried.keys_last is not None and timeline.elapsed > self.tried.keys_last,
             timeline=environment.timeline,
             points=self.points,
             first_points=self.first_points,
-            effects=[*recorded, *self._sent(), *self._committed()],
+            effects=outcome.effects(),
             numbers=tuple(sorted(self._numbers)),
-            counted=None if self.effects is None else len(recorded),
+            idle=tuple(told for told, each in counted.items() if not any(call.happened for call in each)),
             records=self.tried.records(environment),
             left=[letter for letter in letters if letter not in dead and self.tried.is_mine(letter)],
             dead=dead,
@@ -217,82 +253,19 @@ class Trial:
             seen=environment.seen,
             items=self.tried.items(environment),
             alive_ms=environment.mailbox.timeout_of(self.home) * 1000,
+            made_up={one.name: one.made_up for one in reversed(calls) if one.made_up is not None},
             repeated=any(one.repeated for one in calls),
-            differing=tuple(dict.fromkeys(one.name for one in calls if one.differs)),
+            differing=tuple(outcome.differing()),
+            in_vain=tuple(outcome.in_vain()),
+            framework=outcome.framework,
             strayed=self.strayed,
             warm=scenario.warm,
             error=error,
+            blocked=isinstance(error, StandsStill) and len(timeline.under_way) > 1,
         )
 
     def _is_stranded(self, letter: Letter) -> bool:
         return self.tried.is_mine(letter) and not self.tried.may_be_dead(letter)
-
-    def _recorded(self) -> list[Done]:
-        if isinstance(self.effects, EffectRecorder):
-            return [
-                Done(
-                    one.name,
-                    one.key,
-                    one.worker,
-                    one.at,
-                    self._is_once(one.worker, one.at),
-                    one.in_step,
-                    one.job,
-                    dict(leaves(plain({"": one.arguments, **one.named}))),
-                )
-                for one in self.effects.effects
-            ]
-        if self.effects is None:
-            return []
-        return [Done(COUNTED, once=self.tried.starts_once)] * (_number(self.effects) - self._before)
-
-    def _is_once(self, worker: str, at: int) -> bool:
-        """Return whether a worker was inside what may start at most once, by what it last wrote of its steps."""
-        steps = [
-            entry.call.steps
-            for entry in self.environment.timeline.entries[:at]
-            if entry.worker == worker and entry.call is not None and entry.landed and entry.call.steps is not None
-        ]
-        return self.tried.starts_once or bool(steps and open_steps(steps[-1]))
-
-    def _sent(self) -> list[Done]:
-        """Return the messages to other jobs that were sent: an onceq consumer applies one key once."""
-        mailbox = self.environment.mailbox
-        found = []
-        for letter in [*mailbox.letters, *mailbox.deleted]:
-            envelope = _envelope(letter)
-            if (
-                envelope is not None
-                and not self.tried.is_mine(letter)
-                and letter not in self.environment.dead_letters()
-            ):
-                found.append(Done(f"the message to {envelope.job_type}", str(envelope.idempotency_key)))
-        return found
-
-    def _committed(self) -> list[Done]:
-        """Return the commits of writes of the job's own."""
-        outbox = self.environment.settings.outbox_table
-        return [
-            Done(TRANSACTION, None, entry.worker, entry.number)
-            for entry in self.environment.timeline.entries
-            if entry.kind is Kind.CALL and entry.landed and entry.call is not None and entry.call.update is not None
-            if any(write.get("TableName") != outbox for write in entry.call.others)
-        ]
-
-
-def _number(count: Callable[[], int]) -> int:
-    number = count()
-    told = "it is an EffectRecorder, or a function that returns how many effects there are by now, a whole number"
-    require(isinstance(number, int), f"effects= returned {number!r}: {told}")
-    return number
-
-
-def _envelope(letter: Letter) -> Envelope | None:
-    try:
-        opened = open_envelope(letter.body)
-    except EnvelopeError:
-        return None
-    return opened if isinstance(opened, Envelope) else None
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,29 @@ def two_jobs_at_once() -> Scenario:
     return Scenario(TWO_JOBS, "two different jobs at once, in step", play, jobs=2)
 
 
+def with_one_that_is_done() -> Scenario:
+    """Return the scenario of a job in one batch with a duplicate, before it, of one that is done."""
+
+    def play(trial: Trial) -> None:
+        done = trial.send()
+        trial.deliver(done)
+        trial.deliver(trial.environment.mailbox.duplicate(done), trial.send(other=1))
+
+    return Scenario(TWO_JOBS, "in one batch behind the duplicate of another job, which is done", play, jobs=2)
+
+
+def with_one_under_way(number: int) -> Scenario:
+    """Return the scenario of a job in one batch with a duplicate, before it, of one whose worker stands at a point."""
+
+    def play(trial: Trial) -> None:
+        letter = trial.send()
+        first = trial.stand(letter, number)
+        trial.deliver(trial.environment.mailbox.duplicate(letter), trial.send(other=1))
+        first.finish()
+
+    return Scenario(TWO_JOBS, "in one batch behind the duplicate of another job, which is under way", play, jobs=2)
+
+
 def first_of_two_fails() -> Scenario:
     """Return the scenario of a job whose effects fail, and a second one behind it."""
 

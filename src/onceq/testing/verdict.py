@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING
 from onceq.codec import encode_result
 from onceq.errors import Retry, Snooze
 from onceq.record import Status
-from onceq.testing.claiming import at_once, overwritten, started_again
+from onceq.testing.causes import made_up, missing
+from onceq.testing.claiming import (
+    at_once,
+    marks_first,
+    overwritten,
+    started_again,
+    written_over,
+)
 from onceq.testing.diagnosis import Diagnosis, Finding, Own
+from onceq.testing.errors import StandsStill
+from onceq.testing.staged import TRANSACTION
 from onceq.testing.timeline import Kind
-from onceq.testing.trial import TRANSACTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +27,7 @@ if TYPE_CHECKING:
     from onceq.record import Record
     from onceq.testing.diagnosis import Hints
     from onceq.testing.done import Done
-    from onceq.testing.subject import Return
+    from onceq.testing.subject import Return, Start
     from onceq.testing.timeline import Entry
     from onceq.testing.trial import Run
 
@@ -34,13 +42,17 @@ def findings_of(run: Run, hints: Hints, *, starts_once: bool) -> list[Finding]:
         hints: What undisturbed runs told.
         starts_once: Whether the job as a whole may start at most once.
     """
+    if run.blocked:
+        return []
+    if isinstance(run.error, StandsStill):
+        return [Finding(Diagnosis.NEVER_SETTLED, str(run.error).partition("\n")[0])]
     is_onceq = hints.remembers is None
     found = [*_effects(run, hints)]
     if is_onceq:
         found += [*_records(run, hints, starts_once=starts_once), *_results(run)]
     else:
         found += [*overwritten(run), *started_again(run, hints)]
-    found += [*at_once(run, hints)]
+    found += [*at_once(run, hints), *written_over(run, hints)]
     again = sum(isinstance(returned.error, Retry | Snooze) for returned in run.seen.returns)
     if starts_once and len(run.seen.starts) > run.jobs + again:
         found.append(Finding(Diagnosis.STARTED_TWICE, f"{len(run.seen.starts)} starts"))
@@ -49,6 +61,9 @@ def findings_of(run: Run, hints: Hints, *, starts_once: bool) -> list[Finding]:
         names = ", ".join(letter.name for letter in unsettled) or "the message"
         found.append(Finding(Diagnosis.NEVER_SETTLED, f"{names} comes back again and again{_raised(run)}"))
     found += [Finding(Diagnosis.KEY_WITH_OTHER_ARGUMENTS, name) for name in run.differing]
+    if not run.troubled:
+        found += [Finding(Diagnosis.KEY_USED_TWICE, name) for name in run.in_vain]
+        found += [*_in_several_starts(run)]
     if run.strayed:
         found.append(Finding(Diagnosis.OTHER_PATH, "it did not come by the point where something was to go wrong"))
     order = [*Diagnosis]
@@ -58,7 +73,7 @@ def findings_of(run: Run, hints: Hints, *, starts_once: bool) -> list[Finding]:
 def _raised(run: Run) -> str:
     """Return what the invocations failed with."""
     said = [entry.what for entry in run.timeline.entries if entry.kind is Kind.RAISE]
-    return f": {'; '.join(dict.fromkeys(said))}" if said else ""
+    return ". ".join([f": {'; '.join(dict.fromkeys(said))}", *missing(run)]) if said else ""
 
 
 # ----------------------------------------------------------------------------------------------------------- effects
@@ -68,6 +83,8 @@ def _effects(run: Run, hints: Hints) -> Iterator[Finding]:
     jobs = [hints.own.get(number) or Own("", hints.expected) for number in run.numbers]
     names = [name for own in jobs for name in own.counts]
     for name in dict.fromkeys([*names, *(effect.name for effect in run.effects)]):
+        if run.jobs > 1 and name in hints.swayed:
+            continue
         counts = sorted(own.counts.get(name, 0) for own in jobs)
         # Whichever the excused ones are.
         least = sum(counts[: max(0, len(jobs) - _excused(run))])
@@ -78,6 +95,17 @@ def _effects(run: Run, hints: Hints) -> Iterator[Finding]:
         else:
             yield from _shifted(run, hints, name, jobs)
     yield from _mixed_up(run, jobs)
+
+
+def _in_several_starts(run: Run) -> Iterator[Finding]:
+    """Find what may start at most once and has its effect in each of several starts."""
+    starts: dict[tuple[str, str], set[Start | None]] = {}
+    for effect in run.effects:
+        if effect.once and effect.key is None:
+            starts.setdefault((effect.name, effect.job), set()).add(run.start_of(effect))
+    for (name, _), several in starts.items():
+        if len(several) > 1:
+            yield Finding(Diagnosis.STARTED_TWICE, f"{name} in each of {len(several)} starts")
 
 
 def _shifted(run: Run, hints: Hints, name: str, jobs: list[Own]) -> Iterator[Finding]:
@@ -117,29 +145,47 @@ def _too_many(run: Run, hints: Hints, name: str, expected: int, job: str | None 
     evidence = f"{_named(name, job)}: {run.distinct(name, job)} times instead of {expected}"
     if hints.falsy:
         return Finding(Diagnosis.FALSY_RESULT, evidence)
+    if not expected and hints.remembers is None:
+        return Finding(Diagnosis.ERROR_PATH, evidence)
     keys = list(dict.fromkeys(effect.key for effect in done))
+    if _is_staged_again(done, hints):
+        return Finding(Diagnosis.TWICE, f"{evidence}, staged again inside one attempt")
     if len(keys) > 1 and None not in keys:
         told = f"{evidence}, with the keys {keys[0]} and {keys[1]}"
         return Finding((*hints.varies, Diagnosis.KEY_FROM_ATTEMPT)[0], told)
     if hints.remembers is None:
-        return Finding(_of_a_job(run, hints, done), evidence)
+        diagnosis = _of_a_job(run, hints, done)
+        is_again = diagnosis is Diagnosis.STARTED_TWICE and _is_in_one_start(run, done)
+        return Finding(diagnosis, f"{evidence}, called again inside one start" if is_again else evidence)
     return Finding(_of_a_consumer(run, hints, done), evidence)
 
 
+def _is_staged_again(done: list[Done], hints: Hints) -> bool:
+    """Return whether one commit has more of these than that of any job has undisturbed."""
+    commits = [effect.commit for effect in done if effect.commit]
+    most = max((own.counts.get(done[0].name, 0) for own in hints.own.values()), default=0)
+    return any(commits.count(commit) > most for commit in commits)
+
+
+def _is_in_one_start(run: Run, done: list[Done]) -> bool:
+    starts = [start for start in map(run.start_of, done) if start is not None]
+    return len({*starts}) < len(starts)
+
+
 def _of_a_job(run: Run, hints: Hints, done: list[Done]) -> Diagnosis:
-    if hints.varies and len(run.records) > run.jobs:
-        return hints.varies[0]
+    if hints.renames and len(run.records) > run.jobs:
+        return hints.renames[0]
     if done[0].once:
         return Diagnosis.STARTED_TWICE
-    if not done[0].at or done[0].name == TRANSACTION:
+    if not done[0].at or done[0].name.startswith(TRANSACTION):
         return Diagnosis.TWICE
     return Diagnosis.NO_DOWNSTREAM_KEY if done[0].in_step else Diagnosis.OUTSIDE_STEP
 
 
 def _of_a_consumer(run: Run, hints: Hints, done: list[Done]) -> Diagnosis:
     """Say why an effect without a key was repeated, by what its workers had written before it."""
-    if hints.varies:
-        return hints.varies[0]
+    if hints.renames:
+        return hints.renames[0]
     first = next((effect for effect in done if effect.at), None)
     if first is not None:
         before = [one for one in run.timeline.entries[: first.at] if one.worker == first.worker and one.call]
@@ -148,7 +194,7 @@ def _of_a_consumer(run: Run, hints: Hints, done: list[Done]) -> Diagnosis:
             looked = any(one.call and one.call.operation in ("GetItem", "Query") for one in before)
             wrote = any(one.call and one.call.is_write for one in before)
             return Diagnosis.CHECK_THEN_ACT if looked or wrote else Diagnosis.EFFECT_BEFORE_CLAIM
-    if hints.remembers is False:
+    if hints.remembers is False or any(one.diagnosis is Diagnosis.LOCK_ONLY for one in started_again(run, hints)):
         return Diagnosis.LOCK_ONLY
     return next((one.diagnosis for one in overwritten(run)), Diagnosis.NO_DOWNSTREAM_KEY)
 
@@ -161,13 +207,21 @@ def _too_few(run: Run, hints: Hints, name: str, expected: int, job: str | None =
     evidence = f"{_named(name, job)}: {run.kept(name, job)} times instead of {expected}{_raised(run)}"
     if hints.forgotten:
         return Finding(Diagnosis.KEPT_IN_MEMORY, evidence)
-    if run.jobs > 1 and run.repeated:
+    if run.jobs > 1 and (run.repeated or _is_sent_twice(run, name)):
         return Finding(Diagnosis.KEY_SHARED, evidence)
     if hints.after_completion:
         return Finding(Diagnosis.LOST_AFTER_COMPLETION, evidence)
     # What lies in the dead-letter queue for a job that is excused is not the one whose effect is missing.
     acknowledged = not run.left and len({letter.body for letter in run.dead}) <= _excused(run)
+    if acknowledged and hints.remembers is None and marks_first(run):
+        return Finding(Diagnosis.MARKED_FIRST, evidence)
     return Finding(Diagnosis.NO_EFFECT if acknowledged else Diagnosis.TOO_FEW, evidence)
+
+
+def _is_sent_twice(run: Run, name: str) -> bool:
+    """Return whether messages were sent under one key, and not by a relay that could not know of the first one."""
+    keys = [effect.key for effect in run.effects if effect.name == name and effect.key is not None]
+    return not run.troubled and len({*keys}) < len(keys)
 
 
 # ------------------------------------------------------------------------------------------------- records and results
@@ -177,10 +231,11 @@ def _records(run: Run, hints: Hints, *, starts_once: bool) -> Iterator[Finding]:
     wrong = [record for record in run.records if not _may_stand(record, run, starts_once=starts_once)]
     for record in wrong:
         said = f": {record.error}" if record.error else ""
-        yield Finding(Diagnosis.NOT_COMPLETED, f"{record.pk} is {record.status}{said}")
+        causes = missing(run) or made_up(run)
+        yield Finding(Diagnosis.NOT_COMPLETED, ". ".join([f"{record.pk} is {record.status}{said}", *causes]))
     if len(run.records) > run.jobs:
         told = f"{len(run.records)} records for {run.jobs} job{'s' * (run.jobs > 1)}"
-        yield Finding((*hints.varies, Diagnosis.COMPLETED_TWICE)[0], told)
+        yield Finding((*hints.renames, Diagnosis.COMPLETED_TWICE)[0], told)
     if len(run.records) < run.jobs:
         why = [_reason(event) for _, event in run.seen.events if event.name in ("message.refused", "message.unserved")]
         yield Finding(Diagnosis.NOT_COMPLETED, f"{len(run.records)} records: {'; '.join(dict.fromkeys(why))}")

@@ -22,11 +22,19 @@ class Caller(Protocol):
 class Watched:
     """A botocore client, or a double of one, every request of which passes its process."""
 
-    def __init__(self, client: Any, service: str, process: Caller) -> None:
-        """Stand before that client."""
+    def __init__(self, client: Any, service: str, process: Caller, *, own: bool = False) -> None:
+        """Stand before that client.
+
+        Args:
+            client: The client.
+            service: Its service.
+            process: What its requests pass.
+            own: Whether it is the job's own.
+        """
         self._client = client
         self._service = service
         self._process = process
+        self._own = own
 
     def __getattr__(self, method: str) -> Any:
         """Return the client's method, watched if it is a request."""
@@ -34,9 +42,9 @@ class Watched:
         operation = self._client.meta.method_to_api_mapping.get(method)
         if operation is None:
             return forward
-        process = self._process
+        process, own = self._process, self._own
         return lambda **request: process.call(
-            Call(self._service, operation, request, process.claims_table), lambda: forward(**request)
+            Call(self._service, operation, request, process.claims_table, own), lambda: forward(**request)
         )
 
 

@@ -9,23 +9,24 @@ from onceq.application import App
 from onceq.client import make_client
 from onceq.codec import encode
 from onceq.errors import ConfigurationError
-from onceq.job_type import JobType
 from onceq.outbox import Delivery as OutboxStatus
 from onceq.record import Record, pk_of
 from onceq.testing.clock import START_MS, CountingTokens, WorldClock
-from onceq.testing.contents import Contents, Place, entries_of, items_of, records_of
+from onceq.testing.contents import Contents, Place, entries_of, items_of, records_of, tables
 from onceq.testing.errors import NeverSettled
-from onceq.testing.events import attribute_of
-from onceq.testing.invoking import Invoker
-from onceq.testing.mailbox import Delivered, Letter, Mailbox
-from onceq.testing.points import Director, pass_all
+from onceq.testing.events import attributes_of
+from onceq.testing.given import check_app, check_function, check_job_type, check_known
+from onceq.testing.invoking import Delivered, Invoker
+from onceq.testing.mailbox import Letter, Mailbox, check_letter
+from onceq.testing.points import Director, check_director, pass_all
 from onceq.testing.process import PATIENCE, Process, Sender, Worker
-from onceq.testing.subject import AppSubject, Seen, Subject, check_served
+from onceq.testing.subject import AppSubject, Seen, Subject, app_on, check_served
 from onceq.testing.timeline import WORLD, Kind, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from onceq.job_type import JobType
     from onceq.outbox import OutboxEntry
     from onceq.settings import Settings
 
@@ -45,8 +46,10 @@ class Environment:
         seen: The starts, ends and telemetry events of the jobs.
         variables: The environment of the consumer function, and what was given beside it.
 
-    The kit's own, which may change: ``app_given``, ``check``, ``close``, ``process``, ``used_by``.
+    The kit's own, which may change: ``app_given``, ``check``, ``close``, ``patience``, ``process``, ``used_by``.
     """
+
+    patience = PATIENCE  # real seconds for which a worker is waited for
 
     def __init__(
         self,
@@ -68,6 +71,8 @@ class Environment:
             variables: The environment variables.
             switches: Parameters of the template on which queues depend that are not there.
         """
+        if app is not None:
+            check_app(app)
         self._switches = tuple(switches)
         self.settings = settings
         self.variables = dict(variables)
@@ -117,15 +122,7 @@ class Environment:
         if self._app is None:
             message = "this environment has no App: environment(app=App([...])), or the option onceq_app of pytest"
             raise ConfigurationError(message)
-        job_types = self._app.job_types
-        return App(
-            job_types,
-            default=job_types.default,
-            middleware=self._app.middleware,
-            hooks=[],
-            wrapped_envelopes=job_types.wrapped,
-            runtime=self._sender,
-        )
+        return app_on(self._sender, self._app)
 
     @property
     def app_given(self) -> App:
@@ -152,7 +149,10 @@ class Environment:
 
     def use(self, subject: App | Subject) -> Self:
         """Deliver to this application, or to another consumer, from now on."""
-        self._subject = AppSubject(subject) if isinstance(subject, App) else subject
+        if not isinstance(subject, Subject):
+            check_app(subject)
+            subject = AppSubject(subject)
+        self._subject = subject
         if isinstance(self._subject, AppSubject):
             self._app = self._subject.app
         return self
@@ -185,8 +185,8 @@ class Environment:
             ConfigurationError: If the application does not have the job type, or the template not its queue.
             OnceqError: As `onceq.App.enqueue`.
         """
-        if isinstance(job_type, JobType):
-            self.check(job_type)
+        check_job_type(job_type, named=True)
+        self.check(self.app.job_types.named(job_type) if isinstance(job_type, str) else job_type)
         self.mailbox.collect()
         self.app.enqueue(job_type, payload, **options)
         [letter] = self.mailbox.collect()
@@ -213,8 +213,8 @@ class Environment:
             group: The message group.
         """
         text = body if isinstance(body, str) else encode(body)
-        given = {name: attribute_of(value) for name, value in (attributes or {}).items()}
-        return self.mailbox.put(self.mailbox.place_of(queue), text, attributes=given, group=group)
+        place, given = self.mailbox.place_of(queue), attributes_of(attributes)
+        return self.mailbox.put(place, text, attributes=given, group=group)
 
     def deliver(
         self,
@@ -238,21 +238,24 @@ class Environment:
             ConfigurationError: If this cannot be delivered, or the director answers with something else than a `Move`.
         """
         __tracebackhide__ = True
+        check_director(director)
+        subject, received = self._delivered_to(), self._invoker.receive(what)
         process = self._warm if warm and self._warm is not None and not self._warm.dead else self.process()
-        play, delivered = self._invoker.play(process, what, self._delivered_to())
+        play, delivered = self._invoker.play(process, received, subject)
         self._warm = process
-        worker = Worker(process, play)
+        worker = Worker(process, play, patience=self.patience)
         worker.follow(director)
         delivered.error = worker.error  # the invocation failed: the messages are kept
         return delivered
 
     def start(
-        self, what: Letter | Iterable[Letter] | Mapping[str, Any], *, patience: float = PATIENCE
+        self, what: Letter | Iterable[Letter] | Mapping[str, Any], *, patience: float | None = None
     ) -> tuple[Worker, Delivered]:
         """Invoke the consumer in a worker that stands still at each point until it is told to go on."""
+        subject, received = self._delivered_to(), self._invoker.receive(what)
         process = self.process()
-        play, delivered = self._invoker.play(process, what, self._delivered_to())
-        return Worker(process, play, patience=patience), delivered
+        play, delivered = self._invoker.play(process, received, subject)
+        return Worker(process, play, patience=self.patience if patience is None else patience), delivered
 
     def redeliver(self, letter: Letter, *, director: Director = pass_all, warm: bool = False) -> Delivered:
         """Deliver a message again, whether it is visible or not: as SQS may at any time.
@@ -261,6 +264,8 @@ class Environment:
         of `deliver`.
         """
         __tracebackhide__ = True
+        check_letter(letter)
+        check_director(director)
         if letter in self.mailbox.letters:
             self.mailbox.come_early(letter)
         else:
@@ -290,6 +295,8 @@ class Environment:
             NeverSettled: If messages come back again and again.
         """
         __tracebackhide__ = True
+        check_function("only", only, "gets a message and says whether to deliver it")
+        check_director(director)
         invocations = 0
         for _ in range(MOST_ROUNDS):
             mine = [one for one in self.mailbox.lying_in(self.mailbox.places) if one.place.is_consumed and only(one)]
@@ -313,10 +320,11 @@ class Environment:
     def relay(self, *, director: Director = pass_all) -> None:
         """Run the relay once, in a process of its own: it sends what is due in the outbox and was not sent."""
         __tracebackhide__ = True
+        check_director(director)
         process = self.process()
         run = self._delivered_to().relay(process, self.seen)
         if run is not None:
-            Worker(process, run).follow(director)  # if it fails, the next one sends what is left
+            Worker(process, run, patience=self.patience).follow(director)  # if it fails, the next one sends the rest
 
     def pass_time(self, seconds: float) -> None:
         """Move the clock on, and say so in the timeline."""
@@ -339,6 +347,7 @@ class Environment:
 
     def record(self, job_type: JobType[..., Any] | str, key: str | int) -> Record | None:
         """Return a job's record."""
+        check_job_type(job_type, named=True)
         pk = pk_of(job_type if isinstance(job_type, str) else job_type.storage_name, str(key))
         return next((record for record in self.records() if record.pk == pk), None)
 
@@ -360,6 +369,7 @@ class Environment:
 
     def stock(self, table: str) -> list[dict[str, Any]]:
         """Return every item of a table, in DynamoDB's shape."""
+        check_known("table", table, tables())
         return items_of(table)
 
     def report(self) -> str:
