@@ -146,6 +146,8 @@ def run(
         error = steps.interrupted
         if isinstance(error, ClaimLost):
             raise error
+    elif error is None and steps.refusal is not None:
+        error = steps.refusal
     elif error is None and steps.unfinished:
         message = f"the job returned before its steps had ended: {', '.join(steps.unfinished)}; await them"
         error = StepRefused(message)

@@ -69,6 +69,10 @@ class Effects:
     sent: list[Sending] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def __post_init__(self) -> None:
+        """Let nothing be staged inside a step."""
+        self.transaction.check_staging = self.steps.check_staging
+
     def send(self, job_type: Any, payload: Any, *, key: Any, **placing: Any) -> str:
         """Stage a message; see `onceq.Context.send`."""
         with self._lock:  # two threads of a job must not take one number

@@ -28,10 +28,11 @@ from onceq.errors import (
     StepRefused,
     StepUncertain,
     StoreError,
+    TransactionRefused,
 )
 from onceq.keys import check_effect_name
 from onceq.record import Semantics
-from onceq.running import inside
+from onceq.running import inside, running_step
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -94,6 +95,7 @@ class Steps:
     interrupted: Signal | None = None
     _used: set[str] = field(default_factory=set)
     _open: set[str] = field(default_factory=set)
+    _refused: dict[str, TransactionRefused] = field(default_factory=dict)
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     _is_over: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -103,6 +105,23 @@ class Steps:
     def unfinished(self) -> list[str]:
         """The names of the steps that were begun and have not ended: never awaited, or left in a thread."""
         return sorted(self._open)
+
+    @property
+    def refusal(self) -> TransactionRefused | None:
+        """Why something was not staged inside a step, if so: whatever the job made of it, it must not complete."""
+        return next(iter(self._refused.values()), None)
+
+    def check_staging(self, what: str) -> None:
+        """Refuse what would be staged inside a step. Raises: TransactionRefused.
+
+        A later attempt does not call the step's function again, and would commit without it.
+        """
+        name = running_step()
+        if name not in self._open:
+            return
+        told = f"{what}: inside the step {name!r} nothing is staged, since a later attempt does not call the step's"
+        message = f"{told} function again and would commit without it: stage it after the step, of its result"
+        raise self._refused.setdefault(name, TransactionRefused(message))
 
     def is_done(self, name: str) -> bool:
         """Return whether an earlier attempt, or this one, recorded the step as done."""
@@ -136,6 +155,7 @@ class Steps:
         try:
             with inside(name):
                 value = _ran(function())
+            self._check_refused(name)
         except BaseException as error:
             self._failed(name, semantics, error)
             raise
@@ -163,6 +183,7 @@ class Steps:
         try:
             with inside(name):
                 value = await function()
+            self._check_refused(name)
         except BaseException as error:
             await _to_its_end(self._failed, name, semantics, error)
             raise
@@ -170,6 +191,11 @@ class Steps:
 
     async def _answer_later(self, name: str, state: State) -> Any:
         return self._answer(name, state)
+
+    def _check_refused(self, name: str) -> None:
+        """Let a step fail whose function went on although something was refused: recorded, it would be replayed."""
+        if name in self._refused:
+            raise self._refused[name]
 
     def _track(self) -> None:
         if (task := asyncio.current_task()) is not None:

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onceq.codec import printable
 from onceq.errors import ConditionNotMet, TransactionFailed, TransactionRefused
-from onceq.running import running_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 OnConflict = Literal["retry", "reject"]
 MOST_ITEMS = 100
@@ -110,6 +109,8 @@ class Transaction:
         """
         self.writes: list[Write] = []
         self.of_a_job = of_a_job
+        # Of a job: refuses what a later attempt would not stage again.
+        self.check_staging: Callable[[str], object] = lambda _what: None
         self._models: list[Any] = []
         self._reserved = frozenset(name.rsplit("/", 1)[-1] for name in reserved) - {""}
         self._is_over = False
@@ -180,10 +181,7 @@ class Transaction:
         if self._is_over:
             message = f"{what}: the attempt that this context belongs to is over"
             raise TransactionRefused(message)
-        if self.of_a_job and (step := running_step()):
-            told = f"{what}: inside the step {step!r} nothing is staged, since a later attempt does not call the step's"
-            message = f"{told} function again and would commit without it: stage it after the step, of its result"
-            raise TransactionRefused(message)
+        self.check_staging(what)
 
     def _stage(self, write: Write) -> None:
         self.check_open(str(write))

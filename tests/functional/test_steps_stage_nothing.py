@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,8 +41,9 @@ def test_inside_a_step_nothing_is_staged(world: World, stage: Callable[[Context]
 
     assert bench.record.status is Status.REJECTED
     assert "inside the step 'book' nothing is staged" in str(bench.record.error)
+    ctx = Context()
     with pytest.raises(TransactionRefused, match="stage it after the step"):
-        Context().step("book", stage, Context())
+        ctx.step("book", stage, ctx)
 
 
 @pytest.mark.parametrize("stage", [stages_a_write, sends_a_message])
@@ -67,6 +69,89 @@ def test_inside_an_async_step_nothing_is_staged_and_beside_it_all_is(stage: Call
     assert len(ctx.transaction.writes) + len(ctx.sent) == 1
     ctx.step("after", lambda: None)
     sends_a_message(ctx)
+
+
+@pytest.mark.parametrize("swallowed", ["by the step's function", "by the job"])
+def test_a_refusal_that_is_swallowed_ends_the_attempt(world: World, swallowed: str) -> None:
+    """G8: a job that completed all the same would have lost its message for good."""
+
+    def sends_quietly(ctx: Context) -> None:
+        with suppress(TransactionRefused):
+            sends_a_message(ctx)
+
+    def body(ctx: Context) -> None:
+        with suppress(TransactionRefused):
+            ctx.step("book", sends_quietly if swallowed == "by the step's function" else sends_a_message, ctx)
+
+    bench = Bench(world, body, max_attempts=2)
+
+    bench.finish()
+
+    assert (bench.starts, bench.record.status) == ([1, 2], Status.REJECTED)
+    assert "inside the step 'book' nothing is staged" in str(bench.record.error)
+    assert bench.record.steps is None, "a step that is recorded would be replayed, and the message never be staged"
+
+
+def test_an_async_job_is_refused_like_a_plain_one(world: World) -> None:
+    """Also in a thread that the step's function waits for."""
+
+    async def step(ctx: Context) -> None:
+        await asyncio.to_thread(sends_a_message, ctx)
+
+    async def body(ctx: Context) -> None:
+        await ctx.step("book", step, ctx)
+
+    bench = Bench(world, body, max_attempts=1)
+
+    bench.finish()
+
+    assert "inside the step 'book' nothing is staged" in str(bench.record.error)
+
+
+def test_what_a_step_of_another_job_stages_is_that_jobs_affair() -> None:
+    """A job's function that is called inside a step, with a context of its own, stages there."""
+    inner = Context("other", "k-2")
+
+    Context().step("call", sends_a_message, inner)
+
+    assert len(inner.sent) == 1
+
+
+def test_after_its_step_a_task_stages_and_so_does_a_job_after_a_nested_step() -> None:
+    """Both run in each attempt again."""
+    ctx = Context()
+
+    async def job() -> None:
+        ended = asyncio.Event()
+
+        async def later() -> None:
+            await ended.wait()
+            sends_a_message(ctx)
+
+        async def begin() -> asyncio.Task[None]:
+            return asyncio.create_task(later())
+
+        tasks: list[asyncio.Task[None]] = []
+
+        async def step() -> None:
+            tasks.append(await begin())
+
+        await ctx.step("begin", step)
+        ended.set()
+        await tasks[0]
+
+    asyncio.run(job())
+    ctx.step("outer", lambda: ctx.step("inner", lambda: None))
+    stages_a_write(ctx)
+
+    assert len(ctx.sent) + len(ctx.transaction.writes) == 2
+
+    def around() -> None:
+        ctx.step("within", lambda: None)
+        stages_a_write(ctx)
+
+    with pytest.raises(TransactionRefused, match="inside the step 'around'"):
+        ctx.step("around", around)
 
 
 def test_a_transaction_that_is_not_the_jobs_may_be_made_inside_a_step() -> None:
