@@ -40,7 +40,7 @@ demo: $(READY) ## Run the example jobs on an embedded moto: duplicates, failures
 
 .PHONY: test
 test: $(READY) $(MINISTACK_READY) ## Run the tests, on locked moto (ARGS="-k lease -n0", BACKEND=ministack)
-	@BACKEND=$(or $(BACKEND),moto) $(PYTEST) -n auto --dist worksteal $(ARGS)
+	@$(PYTEST) -n auto --dist worksteal $(ARGS)
 
 .PHONY: check
 check: $(READY) ## Format, lint, types, template, architecture: what must be clean before a commit
@@ -85,7 +85,7 @@ gallery: $(READY) ## Let the test kit prove every wrong and every right job and 
 
 .PHONY: faults
 faults: $(READY) $(MINISTACK_READY) ## Meet every fault of the wire at every operation of store and queue
-	@FAULTS=all $(PYTEST) -n auto --dist worksteal tests/faults $(ARGS)
+	@BACKEND=$(or $(BACKEND),both) FAULTS=all $(PYTEST) -n auto --dist worksteal tests/faults $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(READY) ## Fuzz the consumer with whole odd events (EVENTS=20000 SEED=1 ARGS="--only 7")

@@ -9,9 +9,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
-import shutil
+import re
 import sys
-import textwrap
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -27,6 +26,7 @@ from onceq.testing.diagnosis import Diagnosis
 from onceq.testing.errors import NotEffectivelyOnce
 from onceq.testing.ground import environment, find_template
 from onceq.testing.proving import prove_effectively_once
+from onceq.testing.wording import terminal_columns, wrapped
 
 if TYPE_CHECKING:
     import argparse
@@ -39,8 +39,15 @@ if TYPE_CHECKING:
 NEEDED = ("moto", "yaml", "time_machine")
 DEFAULT_TEMPLATE = "template.yaml"
 DEFAULT_APP = "app:app"
-# Where stdout is no terminal.
-COLUMNS = 120
+# What the proof's parameters are called here.
+OPTIONS = {
+    **{name: f"--{name}" for name in ("app", "effects", "fails", "group", "key", "other", "setup")},
+    "parameters": "--parameter",
+    "reads": "--read",
+    "stamps": "--stamp",
+}
+# A parameter in an error's words, and what stands behind it where that is what was given.
+PARAMETER = re.compile(rf"\b({'|'.join(OPTIONS)})=(?: \([^()]*from the shell: [^()]*\))?(?=([^\s,.:;)]?))")
 
 
 def prove(options: argparse.Namespace) -> int:
@@ -68,6 +75,7 @@ def prove(options: argparse.Namespace) -> int:
         names = Names(_source(template or Path(options.template)))
         job_type, app = _job_and_app(options, names)
         _check_payload(job_type, payload)
+        stack.enter_context(_naming_options())
         report = _report(
             lambda **given: prove_effectively_once(job_type, payload, app=app, env=world, other=other, **given),
             effects=stack.enter_context(
@@ -89,6 +97,16 @@ def prove(options: argparse.Namespace) -> int:
     if _is_uncounted(report):
         return fail(_nothing_counted(report, options), USAGE)
     return _show(report, table, options)
+
+
+@contextmanager
+def _naming_options() -> Iterator[None]:
+    """Let an error that names a parameter of the proof name the option."""
+    try:
+        yield
+    except ConfigurationError as error:
+        told = PARAMETER.sub(lambda found: f"{OPTIONS[found[1]]}{' ' * bool(found[2])}", str(error))
+        raise ConfigurationError(told) from error
 
 
 def _report(proof: Callable[..., Report], **given: Any) -> Report:
@@ -204,7 +222,7 @@ class _Table:
         self._out: TextIO | None = out
         if options.json:
             self._out = sys.stderr if sys.stderr.isatty() else None
-        self.columns = shutil.get_terminal_size((COLUMNS, 24)).columns
+        self.columns = terminal_columns()
         self._verbose = options.verbose
         self._added = 0
 
@@ -223,13 +241,8 @@ class _Table:
         """Write lines as wide as the terminal is; what goes on is indented below its line."""
         if self._out is not None:
             for line in lines:
-                self._out.write("\n".join(_wrapped(line, self.columns)) + "\n")
+                self._out.write("\n".join(wrapped(line, self.columns)) + "\n")
             self._out.flush()
-
-
-def _wrapped(line: str, columns: int) -> list[str]:
-    indent = " " * (len(line) - len(line.lstrip()) + 2)
-    return textwrap.wrap(line, columns, subsequent_indent=indent) if len(line) > columns else [line]
 
 
 def _show(report: Report, table: _Table, options: argparse.Namespace) -> int:
@@ -254,14 +267,10 @@ def _is_uncounted(report: Report) -> bool:
 
 
 def _nothing_counted(report: Report, options: argparse.Namespace) -> str:
-    found = report.results[0].findings
-    ended = [finding.evidence for finding in found if finding.diagnosis is Diagnosis.NOT_COMPLETED]
     said = f"nothing was counted in an undisturbed run of {report.subject}"
-    if ended:
-        said += f" ({'; '.join(ended)})"
     if options.effects:
         return (
             f"{said}: it called nothing of {', '.join(options.effects)}. Give the name that the job's own module uses, "
-            "or a payload with which it has an effect"
+            "or a payload with which it has an effect. A function that counts effects is for pytest: effects="
         )
-    return f"{said}: say with --effects MODULE:ATTRIBUTE what the job does outside, {EXAMPLE}"
+    return f"{said}: say with --effects MODULE:NAME what the job does outside, {EXAMPLE}"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from onceq.errors import ConfigurationError
 from onceq.intrinsics import suggestion
 from onceq.settings import require
-from onceq.testing.errors import EffectFailed
+from onceq.testing.failure import check_failure
 from onceq.testing.keyed import KEY
-from onceq.testing.likeness import Part
+from onceq.testing.likeness import Part, check_key
 from onceq.testing.recorder import EffectRecorder
 
 if TYPE_CHECKING:
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXAMPLE = "for example jobs.payments:gateway"
+EXAMPLES = {
+    "JOB": "for example jobs.payments:process_payment",
+    "--fails": "for example jobs.payments:ProviderError",
+    "--setup": "for example jobs.payments:put_rows",
+}
 
 
 class Names:
@@ -40,7 +45,7 @@ class Names:
     def place(self, option: str, word: str) -> tuple[Any, str]:
         """Return what has the attribute that a word names, and the attribute's name."""
         module_name, _, path = word.partition(":")
-        require(bool(module_name and path), f"{option} {word}: give MODULE:ATTRIBUTE, {EXAMPLE}")
+        require(bool(module_name and path), f"{option} {word}: give MODULE:NAME, {EXAMPLES.get(option, EXAMPLE)}")
         owner = self._module(option, word, module_name)
         *outer, last = path.split(".")
         for name in outer:
@@ -83,6 +88,7 @@ class _Place:
     owner: Any
     name: str
     original: Any
+    stood: Any
     is_own: bool
 
     @property
@@ -104,7 +110,7 @@ class _Place:
 
     def restore(self) -> None:
         if self.is_own:
-            setattr(self.owner, self.name, self.original)
+            setattr(self.owner, self.name, self.stood)
         else:
             delattr(self.owner, self.name)
 
@@ -126,11 +132,12 @@ def recorded(
     told = "--downstream-key is the parameter of a recorded function that takes the key: it goes with --effects"
     require(bool(words) or key is None, told)
     require(bool(words) or fails is None, "--fails is what a recorded function raises: it goes with --effects")
-    error = EffectFailed if fails is None else names.value("--fails", fails)
-    is_error = isinstance(error, type) and issubclass(error, Exception)
-    require(is_error, f"--fails {fails}: {error!r} is no class of exceptions")
+    error = None if fails is None else names.value("--fails", fails)
+    check_failure(f"--fails {fails}", error)
     recorder = _Recorder(key=KEY if key is None else key, reads=reads, answers=answers, fails=error)
     called = _called(places)
+    if key is not None:
+        check_key(f"--downstream-key {key}", key, {place.word: place.original for place in places})
     _check_names("--answer", answers, places, called)
     _check_names("--read", reads, places, called)
     with ExitStack() as stack:
@@ -144,7 +151,9 @@ def _place(word: str, names: Names) -> _Place:
     owner, name = names.place("--effects", word)
     # A slot, or a property, is the class's, and what stands there the object's own.
     has_slot = inspect.isdatadescriptor(inspect.getattr_static(type(owner), name, None))
-    return _Place(word, owner, name, getattr(owner, name), has_slot or name in getattr(owner, "__dict__", {}))
+    original, own = getattr(owner, name), getattr(owner, "__dict__", {})
+    # In a class a static method stands there as such, and not as the function that it gives.
+    return _Place(word, owner, name, original, own.get(name, original), has_slot or name in own)
 
 
 def _called(places: Sequence[_Place]) -> dict[int, Callable[[str], str]]:
@@ -163,7 +172,9 @@ def _called(places: Sequence[_Place]) -> dict[int, Callable[[str], str]]:
 
 def _stand_in(recorder: _Recorder, place: _Place, told: Callable[[str], str]) -> Any:
     if inspect.isroutine(place.original):
-        return getattr(recorder.part(told, place.owner), place.name)
+        stand_in = getattr(recorder.part(told, place.owner), place.name)
+        # Of a class it is called with what its caller gives, as the recorder that takes the class's place is.
+        return staticmethod(stand_in) if isinstance(place.owner, type) else stand_in
     return recorder.part(told, place.original)
 
 

@@ -14,12 +14,13 @@ from botocore.exceptions import ClientError
 from kit.memory import MemorySqs
 from kit.memory_tables import Item, MemoryDynamoDB
 from onceq.testing.keyed import Asked
-from onceq.testing.recorder import Effect, EffectRecorder
+from onceq.testing.recorder import EffectRecorder, plain
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
     from onceq.testing.calls import Call
+    from onceq.testing.memory import Effect
 
 # As PLAIN of `onceq.testing.world` has it: longer than a function with a timeout of a minute may run.
 VISIBILITY_SECONDS = 90
@@ -204,12 +205,13 @@ class Gateway(EffectRecorder):
 
     def restore(self, effects: tuple[Effect, ...]) -> None:
         """Have been called so."""
-        self.calls[:] = effects
-        self._given = {
-            (one.name, one.key): self._answer(Asked(one.name, one.arguments, one.named), one.number)
-            for one in effects
-            if one.key is not None and not one.repeated
-        }
+        self.clear()
+        for one in effects:
+            asked = Asked(one.name, one.arguments, one.named, key=one.key)
+            self._memory.add(one)
+            if one.key is not None and not one.repeated:
+                self._memory.first[one.name, one.key] = plain(asked.compared)
+                self._memory.answer(one, self._answer(asked, one.number))
 
     def happen(self, wanted: Wanted, worker: str) -> Any:
         """Let an effect happen."""

@@ -101,6 +101,21 @@ def sends_on(order: dict, ctx: Context) -> None:
     ctx.send(sends_on, order, key=f"{ctx.key}-next")
 
 
+@job("the_same", key=lambda _order: "k")
+def the_same(order: dict, ctx: Context) -> None:
+    gateway.charge(1, idempotency_key=ctx.key)
+
+
+@job("posts")
+def posts(order: dict, ctx: Context) -> None:
+    gateway.charge(1, idempotency_key=ctx.key).raise_for_status()
+
+
+@job("sends_away")
+def sends_away(order: dict, ctx: Context) -> None:
+    ctx.send(idle, order, key=f"{ctx.key}-next")
+
+
 @job("idle")
 def idle(order: dict) -> None:
     """Do nothing."""
@@ -140,6 +155,15 @@ class Frozen:
 
 def key():
     return 1
+
+
+class Carrier:
+    def send(self, idempotency_key, cents):
+        return cents
+
+    @staticmethod
+    def track(idempotency_key, cents):
+        return cents
 
 
 slotted, frozen = Slotted(), Frozen()
@@ -194,7 +218,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     before, path, app = Path.cwd(), list(sys.path), sys.modules.pop("app", None)
     sys.path[:] = [entry for entry in path if Path(entry).resolve() != SRC]  # there stands an app of its own
     os.chdir(folder)
-    yield folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "120")  # xdist's workers have 80
+        yield folder
     os.chdir(before)
     sys.path[:] = path
     for name in FILES:
@@ -218,12 +244,16 @@ def wrong(project: Path) -> Ran:
 
 
 def test_a_job_that_takes_effect_once_is_a_line_for_each_group_of_scenarios_and_a_verdict(right: Ran) -> None:
-    """The verdict is the last line, where a terminal shows it; nothing else is said."""
-    *table, empty, verdict = right.lines
+    """The verdict comes last, where a terminal shows it, with what nobody said; nothing else is said."""
+    *table, empty, verdict, by_default = right.lines
     counts = [int(line.partition(TIMES)[2] or 1) for line in table]
 
     assert (right.code, right.err, empty) == (0, "a line that the job prints\n" * right.err.count("\n"), "")
     assert verdict == f"keyed takes effect once: {sum(counts)} scenarios, charge x1 in each"
+    assert (
+        by_default
+        == "  Calls failed with ConnectionError, the default: say with fails= (--fails) what your client raises."
+    )
     assert {line[:4] for line in table} == {"  ✓ "}
     assert table[0] == "  ✓ once      delivered once"
     groups = [line[4:12].strip() for line in table]
@@ -299,6 +329,19 @@ def test_a_slot_has_its_own_again(project: Path) -> None:
     assert slotted.pay is print
 
 
+def test_a_method_of_a_class_is_called_without_its_object(project: Path) -> None:
+    """So its key is found by position, too."""
+    names = Names(project / "src")
+    carrier = names.value("--effects", "cli_fixed:Carrier")
+
+    for function in ("send", "track"):
+        with recorded([f"cli_fixed:Carrier.{function}"], {}, names) as recorder:
+            getattr(carrier(), function)("k-1", 5)
+        assert recorder is not None
+        assert [(call.key, call.arguments) for call in recorder.calls] == [("k-1", (5,))]
+        assert getattr(carrier(), function)("k-1", 5) == 5
+
+
 def test_an_answer_may_have_the_name_of_an_option_of_the_recorder(project: Path) -> None:
     """What a function is called is the gateway's affair."""
     names = Names(project / "src")
@@ -325,12 +368,37 @@ def test_a_downstream_key_is_found_by_its_parameter(project: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.usefixtures("project")
-def test_what_has_its_key_in_another_parameter_has_none() -> None:
-    """What the option says is what the proof goes by."""
-    ran = run("cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--downstream-key", "request_id", "--json")
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        ("keyed", "keyed#o-1 is rejected: attempts used up (5 of 5): RuntimeError: the real provider was called"),
+        ("unsafe", "unsafe#o-1 is rejected: "),
+        ("sends_away", "sends_away#proof-1 is rejected: "),
+    ],
+)
+def test_a_job_that_fails_undisturbed_is_told_what_it_fails_with(job: str, why: str, project: Path) -> None:
+    """Not that nothing was counted: what to count is no question before the job comes to its end."""
+    ran = run(f"cli_jobs:{job}", "--payload", ORDER, "--json")
 
-    assert (ran.code, json.loads(ran.out)["diagnosis"]) == (1, "OUTSIDE_STEP")
+    told = json.loads(ran.out)
+    assert (ran.code, told["diagnosis"]) == (1, Diagnosis.NOT_COMPLETED.name)
+    assert "nothing was counted" not in ran.err
+    [scenario] = told["scenarios"]
+    assert {one["diagnosis"] for one in scenario["findings"]} == {Diagnosis.NOT_COMPLETED.name}
+    assert scenario["findings"][0]["evidence"].startswith(why)
+
+
+def test_what_json_cannot_answer_belongs_into_a_function_of_ones_own(project: Path) -> None:
+    """A response has attributes and methods: no ``--answer`` has them."""
+    ran = run("cli_jobs:posts", "--payload", ORDER, *RECORDED)
+
+    said = " ".join(ran.out.split())
+    assert ran.code == 1
+    assert (
+        "the shell: JSON has no attributes, so put the call into a function of your own and give that, --effects"
+        in said
+    )
+    assert "--answer charge=JSON" not in said
 
 
 def test_json_says_the_same(project: Path) -> None:
@@ -370,7 +438,7 @@ def test_functions_and_modules_stand_in_for_their_own_and_answer_what_they_are_t
     ran = run(*words, *recorded, "--answer", 'charge={"state": "paid"}')
 
     assert ran.code == 0, ran
-    assert ran.lines[-1].endswith(" scenarios, charge x1, mailer.mail x1 in each")
+    assert ran.lines[-2].endswith(" scenarios, charge x1, mailer.mail x1 in each")
     assert ran.err.startswith("onceq: by_function is not in cli_app:app: it is proved alone")
     assert ran.out.count("effect: charge") > 20
     assert "  ✓ crash     crashed after: effect charge" in ran.lines
@@ -481,7 +549,11 @@ BAD: dict[str, tuple[list[str], str]] = {
     "blank key": (["cli_jobs:keyed", "--payload", '{"order_id": " "}', *RECORDED], "key"),
     "effects without attribute": (
         ["cli_jobs:keyed", "--payload", ORDER, "--effects", "cli_gateway"],
-        "--effects cli_gateway: give MODULE:ATTRIBUTE",
+        "--effects cli_gateway: give MODULE:NAME, for example jobs.payments:gateway",
+    ),
+    "fails without attribute": (
+        ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--fails", "Declined"],
+        "--fails Declined: give MODULE:NAME, for example jobs.payments:ProviderError",
     ),
     "effects of nothing": (
         ["cli_jobs:keyed", "--payload", ORDER, "--effects", "cli_jobs:gatway"],
@@ -508,9 +580,13 @@ BAD: dict[str, tuple[list[str], str]] = {
         ["cli_jobs:keyed", "--payload", ORDER, "--downstream-key", "ref"],
         "it goes with --effects",
     ),
+    "downstream key that nothing takes": (
+        ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--downstream-key", "idempotencykey"],
+        "no function of cli_jobs:gateway takes 'idempotencykey'. Did you mean 'idempotency_key'?",
+    ),
     "fails with no exception": (
         ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--fails", "cli_gateway:charge"],
-        "is no class of exceptions",
+        "--fails cli_gateway:charge is <function charge at ",
     ),
     "read without effects": (["cli_jobs:keyed", "--payload", ORDER, "--read", "charge"], "it goes with --effects"),
     "read of nothing": (
@@ -519,15 +595,19 @@ BAD: dict[str, tuple[list[str], str]] = {
     ),
     "stamp of nothing": (
         ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--stamp", "trace"],
-        "stamps='trace': the body has no such field (order_id)",
+        "--stamp 'trace': the body has no such field (order_id)",
     ),
     "group where there are none": (
         ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--group", "g"],
-        "group= is for a FIFO queue, and the queue 'default' of 'keyed' is none: leave it out",
+        "--group is for a FIFO queue, and the queue 'default' of 'keyed' is none: leave it out",
+    ),
+    "no second job": (
+        ["cli_jobs:the_same", "--payload", "{}", *RECORDED],
+        "gives another key. Give --other, the payload of a job with another key, or --key to prove it without",
     ),
     "other is the same": (
         ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--other", ORDER],
-        "other= has the key of the job itself, 'o-1'",
+        "--other has the key of the job itself, 'o-1'",
     ),
     "answer without value": (
         ["cli_jobs:keyed", "--payload", ORDER, *RECORDED, "--answer", "charge"],
@@ -535,15 +615,11 @@ BAD: dict[str, tuple[list[str], str]] = {
     ),
     "nothing counted": (
         ["cli_jobs:idle", "--payload", "{}"],
-        "nothing was counted in an undisturbed run of idle: say with --effects MODULE:ATTRIBUTE what the job does",
-    ),
-    "nothing counted, and failed": (
-        ["cli_jobs:keyed", "--payload", ORDER],
-        "(keyed#o-1 is rejected: attempts used up (5 of 5): RuntimeError: the real provider was called)",
+        "nothing was counted in an undisturbed run of idle: say with --effects MODULE:NAME what the job does",
     ),
     "nothing counted of what was named": (
         ["cli_jobs:idle", "--payload", "{}", *RECORDED],
-        "it called nothing of cli_jobs:gateway. Give the name that the job's own module uses",
+        "with which it has an effect. A function that counts effects is for pytest: effects=",
     ),
 }
 

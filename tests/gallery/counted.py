@@ -187,6 +187,26 @@ def refunds_in_a_step(order: Order, ctx: Context) -> Any:
     return ctx.step("charge", charge)
 
 
+@job("posts_to_another_provider", key="order_id")
+def posts_to_another_provider(order: Order, ctx: Context) -> Any:
+    """Do the same with one client for both providers."""
+    try:
+        return gateway.post("https://one", order.amount_cents, idempotency_key=ctx.idempotency_key_for("one"))
+    except ConnectionError:
+        return gateway.post("https://two", order.amount_cents, idempotency_key=ctx.idempotency_key_for("two"))
+
+
+@job("sells_the_last_seat", key="order_id")
+def sells_the_last_seat(order: Order, ctx: Context) -> str:
+    """Look whether the seat is sold, and stage ticket and sale without a condition: two that look at once both sell."""
+    seat = {"TableName": _table(), "Key": _row("seat-1")}
+    if "Item" in dynamodb().get_item(**seat, ConsistentRead=True):
+        return "sold out"
+    ctx.send("send_receipt", {"order_id": order.order_id}, key=order.order_id)
+    ctx.transaction.write({"Put": {"TableName": _table(), "Item": seat["Key"]}})
+    return "sold"
+
+
 @job("another_key_beside_an_audit_row", key="order_id")
 def another_key_beside_an_audit_row(order: Order, ctx: Context) -> Any:
     """Give the provider a key with the attempt's number, and write a row of its own for each attempt."""

@@ -231,7 +231,7 @@ def enqueues_directly(order: Order, ctx: Context) -> Any:
 
 @job("empty_key", key="order_id")
 def empty_key(order: Order, ctx: Context) -> Any:
-    """Give the provider a key that is never filled in: every order has the same."""
+    """Give the provider a key that is never filled in, which is none."""
     return gateway.charge(order.customer_id, order.amount_cents, idempotency_key="")
 
 

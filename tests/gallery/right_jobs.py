@@ -7,6 +7,8 @@ from dataclasses import asdict
 from typing import Any
 from uuid import uuid4
 
+from botocore.exceptions import ClientError
+
 from gallery.outside import Order, booking_of, dynamodb, gateway, now, row_of
 from onceq import Context, Entry, Producer, Retry, Semantics, Snooze, job
 
@@ -242,3 +244,35 @@ def makes_the_account_once(order: Order, ctx: Context) -> None:
     else:
         absent = {"ConditionExpression": "attribute_not_exists(customer_id)"}
         ctx.transaction.write({"Put": {"TableName": table, "Item": booking, **absent}})
+
+
+@job("sells_the_last_seat_once", key="order_id")
+def sells_the_last_seat_once(order: Order, ctx: Context) -> str:
+    """Sell the seat on the condition that nobody has: the second of two at once is attempted again, and sold out."""
+    table, key = os.environ["BOOKINGS_TABLE"], {"customer_id": {"S": "seat-1"}}
+    if "Item" in dynamodb().get_item(TableName=table, Key=key, ConsistentRead=True):
+        return "sold out"
+    ctx.send(send_receipt, {"order_id": order.order_id})
+    absent = {"ConditionExpression": "attribute_not_exists(customer_id)"}
+    ctx.transaction.write({"Put": {"TableName": table, "Item": key, **absent}})
+    return "sold"
+
+
+@job("prints_two_labels", key="order_id")
+def prints_two_labels(order: Order, ctx: Context) -> None:
+    """Print two labels in a step each that starts once, and ask for another attempt between them."""
+    ctx.step("first", gateway.print_label, order.order_id, 1, semantics=Semantics.AT_MOST_ONCE)
+    if ctx.attempt == 1:
+        raise Retry(delay=5, reason="not there yet")
+    ctx.step("second", gateway.print_label, order.order_id, 2, semantics=Semantics.AT_MOST_ONCE)
+
+
+@job("tells_of_a_failed_look", key="order_id")
+def tells_of_a_failed_look(order: Order, ctx: Context) -> Any:
+    """Look something up that may be left out, and tell of it in a message where that fails."""
+    try:
+        dynamodb().get_item(TableName=os.environ["BOOKINGS_TABLE"], Key={"customer_id": {"S": "prices"}})
+    except ClientError:
+        ctx.send(send_receipt, {"order_id": f"no prices for {order.order_id}"})
+    key = ctx.idempotency_key_for("charge")
+    return gateway.charge(order.customer_id, order.amount_cents, idempotency_key=key)

@@ -333,7 +333,7 @@ JOBS: tuple[Wrong[Job], ...] = (
         "Never booked, since the table was busy when the message came.",
         effects=outside.bookings,
     ),
-    Wrong(jobs.empty_key, Diagnosis.KEY_SHARED, "Gets everything for nothing after the first order of anybody."),
+    Wrong(jobs.empty_key, Diagnosis.OUTSIDE_STEP, "Charged again by every further attempt."),
     Wrong(
         jobs.two_charges_under_one_key,
         Diagnosis.KEY_WITH_OTHER_ARGUMENTS,
@@ -435,6 +435,17 @@ JOBS: tuple[Wrong[Job], ...] = (
         Diagnosis.ERROR_PATH,
         "Gets the order for nothing: the charge is refunded, and known by its key.",
     ),
+    Wrong(
+        counted.posts_to_another_provider,
+        Diagnosis.ERROR_PATH,
+        "Charged by two providers when the first one's answer is lost.",
+    ),
+    Wrong(
+        counted.sells_the_last_seat,
+        Diagnosis.OVERWRITES,
+        "Stands before a seat that is taken: it was sold twice at one moment.",
+        effects=None,
+    ),
     Wrong(counted.another_key_beside_an_audit_row, Diagnosis.KEY_FROM_ATTEMPT, "Charged once for each attempt."),
 )
 
@@ -477,6 +488,9 @@ RIGHT_JOBS: tuple[tuple[Job, Effects | None], ...] = (
     (right_jobs.sends_to_itself, None),
     (right_jobs.notes_the_last_order, None),
     (right_jobs.makes_the_account_once, None),
+    (right_jobs.sells_the_last_seat_once, None),
+    (right_jobs.prints_two_labels, outside.gateway),
+    (right_jobs.tells_of_a_failed_look, outside.gateway),
     (right_jobs.writes_an_audit_row, outside.gateway),
     (right_jobs.charges_and_asks_again, outside.gateway),
     (right_jobs.charges_and_mails_later, outside.gateway),

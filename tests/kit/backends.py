@@ -1,7 +1,8 @@
 """Which of the two services a test run is for, and which tests run on which.
 
-``BACKEND`` says it: ``moto``, ``ministack``, or nothing for everything as it comes. Every test is in the run for moto
-or in that for ministack, and none in both but the integration tests: their `world` is the backend that was asked for.
+``BACKEND`` says it: ``moto``, which it is where nothing is said, ``ministack``, or ``both`` for everything as it comes.
+Every test is in the run for moto or in that for ministack, and none in both but the integration tests: their `world` is
+the backend that was asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 TESTS = Path(__file__).resolve().parents[1]
-MOTO, MINISTACK, ENDPOINT = "moto", "ministack", "endpoint"
+MOTO, MINISTACK, BOTH, ENDPOINT = "moto", "ministack", "both", "endpoint"
 BACKENDS = (MOTO, MINISTACK)
 # Their parameter is a backend.
 PARAMETRISED = frozenset({"backend", "both_worlds"})
@@ -37,12 +38,12 @@ def asked() -> tuple[str, ...]:
     Raises:
         SystemExit: If ``BACKEND`` names none.
     """
-    named = os.environ.get("BACKEND", "")
-    if named not in ("", *BACKENDS):
-        raise SystemExit(f"BACKEND={named}: it is {' or '.join(BACKENDS)}, or not set")
+    named = os.environ.get("BACKEND") or MOTO
+    if named not in (*BACKENDS, BOTH):
+        raise SystemExit(f"BACKEND={named}: it is {', '.join(BACKENDS)} or {BOTH}")
     if os.environ.get("CONTRACT_ENDPOINT"):
         return (ENDPOINT,)
-    return (named,) if named else BACKENDS
+    return BACKENDS if named == BOTH else (named,)
 
 
 def is_integration(path: Path) -> bool:

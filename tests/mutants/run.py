@@ -59,7 +59,7 @@ BROKEN_EXIT = 99
 # Of pytest: all passed, or none of them is for this backend.
 PASSED = (0, 5)
 # First on moto, which is quick; what that does not notice on both, since some promises rest on what moto does not do.
-MOTO, BOTH = "moto", ""
+MOTO, BOTH = "moto", "both"
 
 
 @dataclass(frozen=True)

@@ -24,28 +24,13 @@ FILES = re.findall(r"^<!-- file: ([\w/.]+) -->\n```python\n(.*?)^```", PAGE, re.
 COMMANDS = re.findall(
     r"^```console\n\$ \.venv/bin/python -m onceq ((?:[^\n]*\\\n)*[^\n]*\n)(.*?)^```", PAGE, re.DOTALL | re.MULTILINE
 )
-# What the page takes as given: a module of the reader's that calls the provider, and the application.
-GATEWAY = """
-class CardDeclined(Exception):
-    pass
-
-
-class NotConnected(Exception):
-    pass
-
-
-def charge(customer_id, cents, *, idempotency_key=None):
-    raise AssertionError("the provider was called")
-
-
-def print_label(order_id):
-    raise AssertionError("the provider was called")
-"""
-APP = """
+# What the page says to put into the list of the application.
+JOBS = re.findall(r"`((?:labels|orders)\.\w+)`", PAGE.partition("<!-- file:")[0])
+APP = f"""
 from onceq import App
 from jobs import labels, orders
 
-app = App([orders.charge_order, orders.charge_carelessly, labels.print_label, labels.ship])
+app = App([{", ".join(JOBS)}])
 """
 
 
@@ -53,7 +38,7 @@ app = App([orders.charge_order, orders.charge_carelessly, labels.print_label, la
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of the page in a folder, with what it takes as given."""
     folder = tmp_path_factory.mktemp("page")
-    given = {"src/jobs/__init__.py": "", "src/jobs/gateway.py": GATEWAY, "src/app.py": APP, "pytest.ini": "[pytest]\n"}
+    given = {"src/jobs/__init__.py": "", "src/app.py": APP, "pytest.ini": "[pytest]\n"}
     for name, text in [*FILES, *given.items()]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
@@ -84,6 +69,12 @@ def test_the_tests_of_the_page_pass(project: Path) -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{tests + 1} passed in" in done.stdout  # one has two cases
+
+
+def test_the_files_of_the_page_take_no_others_place() -> None:
+    """Whoever copies all of them into this repository still has its examples."""
+    assert len(FILES) == len({name for name, _ in FILES}) > 0
+    assert [name for name, _ in FILES if (ROOT / name).exists()] == []
 
 
 def close(text: str) -> str:

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 
-from onceq import App, Context, JobType, job
-from onceq.testing import Diagnosis, EffectRecorder, NotEffectivelyOnce, Report, prove_consumer, prove_effectively_once
+from onceq import App, Context, JobType, Reject, Retry, Snooze, job
+from onceq.testing import (
+    Diagnosis,
+    EffectRecorder,
+    NotEffectivelyOnce,
+    Report,
+    environment,
+    prove_consumer,
+    prove_effectively_once,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,17 +51,24 @@ def checks_it(answer: Any) -> None:
         raise ValueError(message)
 
 
+OWN = "put the call into a function of your own and give that"
+
+
 @pytest.mark.parametrize(
-    ("use", "error"),
+    ("use", "error", "words"),
     [
-        (reads_a_field, "KeyError: 'status'"),
-        (reads_an_attribute, "AttributeError: 'dict' object has no attribute 'status'"),
-        (checks_it, "ValueError: not paid"),
+        (reads_a_field, "KeyError: 'status'", "--answer charge=JSON"),
+        (
+            reads_an_attribute,
+            "AttributeError: 'dict' object has no attribute 'status'",
+            f"JSON has no attributes, so {OWN}, --effects jobs.billing:charge",
+        ),
+        (checks_it, "ValueError: not paid", "--answer charge=JSON"),
     ],
 )
 @pytest.mark.parametrize("kind", ["effect", "read"])
 def test_an_answer_that_the_recorder_made_up_is_named(
-    use: Callable[[Any], Any], error: str, kind: str, nowhere: Path
+    use: Callable[[Any], Any], error: str, words: str, kind: str, nowhere: Path
 ) -> None:
     """With its function, what it was answered with, and how to give the provider's own."""
     gateway = EffectRecorder(reads=["charge"] if kind == "read" else [])
@@ -67,7 +82,7 @@ def test_an_answer_that_the_recorder_made_up_is_named(
         (
             f"pay#proof-1 is rejected: attempts used up (2 of 2): {error}. charge was answered with "
             "{'id': 'charge-1'}, which the recorder made up: give what the provider answers, EffectRecorder(charge=…) "
-            "(from the shell: --answer charge=JSON)"
+            f"(from the shell: {words})"
         ),
     )
 
@@ -96,6 +111,39 @@ def test_of_several_recorders_the_option_has_the_functions_own_name(nowhere: Pat
     assert ".send was answered with {'id': 'send-1'}" in told
     assert "EffectRecorder(send=…) (from the shell: --answer send=JSON)" in told
     assert "charge" not in told
+
+
+def test_a_made_up_answer_is_not_blamed_for_what_the_framework_says(nowhere: Path) -> None:
+    """Nor for a job that asks to run later: what it says is the cause."""
+    gateway = EffectRecorder()
+
+    @job("label", **SHORT)
+    def label(_payload: dict[str, Any], ctx: Context) -> None:
+        def print_and_send() -> None:
+            gateway.label(1)
+            ctx.send(label, {}, key=ctx.key)
+
+        ctx.step("label", print_and_send)
+
+    @job("later", **SHORT)
+    def later(_payload: dict[str, Any]) -> None:
+        gateway.charge(5)
+        raise Retry(reason="down")
+
+    @job("sleepy", **SHORT)
+    def sleepy(_payload: dict[str, Any]) -> None:
+        gateway.charge(5)
+        raise Snooze(60)
+
+    for one in (label, later, sleepy):
+        assert "made up" not in failing(one, effects=gateway)[1]
+
+    @job("refuses", **SHORT)
+    def refuses(_payload: dict[str, Any]) -> None:
+        if gateway.charge(5).get("status") != "paid":
+            raise Reject(reason="not paid")
+
+    assert "which the recorder made up" in failing(refuses, effects=gateway)[1]
 
 
 def test_an_answer_that_was_given_is_not_blamed(nowhere: Path) -> None:
@@ -180,13 +228,42 @@ def test_a_table_of_a_transaction_is_named(nowhere: Path) -> None:
     assert "There is no table Stock here: let it stand in template.yaml" in failing(reserve)[1]
 
 
+def creates(name: str) -> None:
+    """Create a table."""
+    boto3.client("dynamodb").create_table(
+        TableName=name,
+        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+
+
+def test_of_several_tables_that_one_is_named_which_is_not_there() -> None:
+    """Though nothing landed in the others either."""
+
+    @job("reserve", **SHORT)
+    def reserve(_payload: dict[str, Any], ctx: Context) -> None:
+        for name in ("Stock", "Nowhere"):
+            ctx.transaction.write({"Put": {"TableName": name, "Item": {"pk": {"S": "1"}}}})
+
+    @job("look", **SHORT)
+    def look(_payload: dict[str, Any]) -> None:
+        keys = {"Keys": [{"pk": {"S": "1"}}]}
+        boto3.client("dynamodb").batch_get_item(RequestItems={"Stock": keys, "Nowhere": keys})
+
+    for job_type in (reserve, look):
+        with environment(App([job_type])) as env:
+            creates("Stock")
+            assert "There is no table Nowhere here: " in failing(job_type, env=env)[1]
+
+
 def test_a_consumers_own_table_is_named(nowhere: Path) -> None:
     """Its message comes back again and again."""
 
     def make(parts: Any) -> Any:
         return lambda _event, _context: parts.dynamodb.get_item(TableName="Mine", Key={"pk": {"S": "1"}})
 
-    with pytest.raises(NotEffectivelyOnce, match=r"\. There is no table Mine here: let it stand"):
+    with pytest.raises(NotEffectivelyOnce, match=r"\. There is no table Mine\s+here: let it stand"):
         prove_consumer(make, {"order_id": "o-1"})
 
 

@@ -111,6 +111,25 @@ def test_one_twice_and_the_other_never_is_not_as_many_in_all(env: Environment) -
     assert all(result.ok for result in summed)
 
 
+@pytest.mark.parametrize("like", [None, module("jobs.gateway")], ids=["anything", "module"])
+def test_a_function_of_a_recorder_counts_nothing(like: Any) -> None:
+    """Nor does the class of recorders: the message says what to give."""
+    recorder = EffectRecorder(like=like)
+
+    @job("pay", max_duration=5)
+    def pay(_payload: dict[str, Any]) -> None:
+        recorder.charge(5)
+
+    given: Any
+    for given, place in ((recorder.charge, "effects="), ([recorder, recorder.charge], r"effects\[1\]")):
+        with pytest.raises(ConfigurationError, match=rf"^{place} takes the recorder itself, not a function of it"):
+            prove_effectively_once(pay, {}, effects=given)
+    given = EffectRecorder
+    with pytest.raises(ConfigurationError, match=r"^effects= is a class, EffectRecorder: give one that is made, Effec"):
+        prove_effectively_once(pay, {}, effects=given)
+    assert recorder.calls == []
+
+
 def test_two_recorders_are_two_providers(env: Environment) -> None:
     """The same function with the same key is an effect of each; with one name they are told apart by their places."""
     both: list[EffectRecorder] = []
@@ -163,7 +182,8 @@ def test_what_has_no_name_is_called_by_its_place(env: Environment) -> None:
 
     assert proof([lambda: len(gateway.effects), gateway]).effects == {"effects[0]": 1, "effects[1].charge": 1}
     assert proof([gateway]).effects == proof(gateway).effects == {"charge": 1}
-    assert proof([parcels_of(gateway)]).effects == proof(parcels_of(gateway)).effects == {"effects": 1}
+    assert proof([parcels_of(gateway)]).effects == proof(parcels_of(gateway)).effects == {"parcels": 1}
+    assert proof(lambda: len(gateway.effects)).effects == {"effects": 1}
 
 
 def parcels_of(gateway: EffectRecorder) -> Callable[[], int]:
@@ -222,20 +242,24 @@ def test_all_of_them_begin_anew_in_each_scenario(env: Environment) -> None:
     assert report.effects == {"charges": 1, "stripe.charge": 1, "ledger.charge": 1, "parcels": 1}
 
 
-def test_a_function_beside_a_recorder_may_have_counted_what_the_job_wrote(env: Environment) -> None:
-    """So nothing is named as not counted."""
-    gateway = EffectRecorder()
+def test_what_a_recorder_does_not_count_is_named_beside_a_function_as_well(env: Environment) -> None:
+    """Nobody knows of what the function is the number; where functions alone count, nothing is named."""
+    gateway, keys = EffectRecorder(), list[str]()
 
     @job("charge_and_tag", max_duration=5)
     def charge_and_tag(_payload: dict[str, Any], ctx: Context) -> None:
         boto3.client("sqs").tag_queue(QueueUrl=env.settings.queue("default").dlq_url, Tags={"last": "o-1"})
         gateway.charge(idempotency_key=ctx.key)
+        if ctx.key not in keys:
+            keys.append(ctx.key)
 
     def proof(*effects: Any) -> Report:
-        return prove_effectively_once(charge_and_tag, {}, effects=effects, app=App([charge_and_tag]), env=env)
+        app = App([charge_and_tag])
+        return prove_effectively_once(charge_and_tag, {}, effects=effects, setup=keys.clear, app=app, env=env)
 
     assert proof(gateway).uncounted == ["TagQueue"]
-    assert proof(gateway, lambda: len(gateway.effects)).uncounted == []
+    assert proof(gateway, lambda: len(gateway.effects)).uncounted == ["TagQueue"]
+    assert proof(lambda: len({*keys})).uncounted == []
 
 
 recorder = EffectRecorder()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
+from contextlib import suppress
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
+from uuid import uuid4
 
 import pytest
 
@@ -216,13 +219,223 @@ def test_a_wrong_key_in_the_headers_is_found_out(headers: Any, diagnosis: Diagno
     assert found.value.report.diagnosis is diagnosis
 
 
-def test_a_proof_shows_that_no_key_can_be_looked_for(env: Environment) -> None:
-    """Undisturbed, by the error's own words."""
+@pytest.mark.parametrize("swallows", [False, True])
+def test_a_proof_shows_that_no_key_can_be_looked_for(swallows: bool, env: Environment) -> None:  # noqa: FBT001 - pytest
+    """By the error's own words, whatever the job makes of it; the next scenario has no such error left."""
     recorder = EffectRecorder(key=lambda _url, *, headers, **_: headers["Idempotency-Key"])
-    pay = paying(recorder)
 
-    with pytest.raises(NotEffectivelyOnce, match=r"EffectRecorder\(key=…\) raised KeyError: 'Idempotency-Key' for a"):
+    @job("pay_by_http", max_duration=5)
+    def pay_by_http(_payload: dict[str, Any]) -> None:
+        try:
+            recorder.post("https://charge", headers={})
+        except Exception:
+            if not swallows:
+                raise
+
+    for effects in (recorder, [EffectRecorder(), recorder]):
+        with pytest.raises(
+            ConfigurationError, match=r"^EffectRecorder\(key=…\) raised KeyError: 'Idempotency-Key' for"
+        ):
+            prove_effectively_once(pay_by_http, {"cents": 5}, effects=effects, app=App([pay_by_http]), env=env)
+
+    recorder.clear()
+    pay = paying(recorder, Idempotency_Key=lambda ctx: ctx.idempotency_key_for("charge"))
+    assert prove_effectively_once(pay, {"cents": 5}, effects=recorder, app=App([pay]), env=env).ok
+
+
+def test_a_proof_shows_that_an_answer_forgot_its_return_though_the_job_swallows_it(env: Environment) -> None:
+    """As any mistake in what the recorder was given."""
+    recorder = EffectRecorder(like=GATEWAY, last=lambda _customer, _cents: None)
+
+    @job("pay", max_duration=5)
+    def pay(payload: dict[str, Any], ctx: Context) -> None:
+        with suppress(Exception):
+            recorder.last("cus_1", payload["cents"], ctx.idempotency_key_for("charge"))
+
+    with pytest.raises(ConfigurationError, match=r"^the answer of last is None"):
         prove_effectively_once(pay, {"cents": 5}, effects=recorder, app=App([pay]), env=env)
+
+
+def test_a_key_without_a_text_is_none() -> None:
+    """As many a function returns it where there is no header; a provider knows nothing again by it."""
+    recorder = EffectRecorder(key=lambda _url, *, headers: headers.get("Idempotency-Key", ""))
+
+    for _ in range(2):
+        recorder.post("https://charge", headers={})
+
+    assert [(call.key, call.repeated) for call in recorder.calls] == [(None, False), (None, False)]
+
+
+@pytest.mark.parametrize("key", [{"id": "k-1"}, ["k-1"], True, object], ids=repr)
+def test_what_is_neither_a_text_nor_a_number_is_no_key(key: Any) -> None:
+    """Its text may be the same for all jobs, or another one each time."""
+    by_name, by_function = EffectRecorder(), EffectRecorder(key=lambda *_: key)
+    told = r"^the key of a call of charge is .*, neither a text nor a number: "
+    with pytest.raises(ConfigurationError, match=told):
+        by_name.charge(5, idempotency_key=key)
+    with pytest.raises(ConfigurationError, match=told):
+        by_function.charge(5)
+    assert by_name.calls == by_function.calls == []
+
+
+def test_a_key_may_be_of_bytes() -> None:
+    """As the headers of some clients are: it is the same key as its text."""
+    recorder = EffectRecorder(key=from_headers)
+
+    for key in (b"k-1", "k-1"):
+        recorder.post("https://charge", headers={"Idempotency-Key": key})
+
+    assert [(call.key, call.repeated, call.differs) for call in recorder.calls] == [
+        ("k-1", False, False), ("k-1", True, False),
+    ]  # fmt: skip
+
+
+def test_a_function_that_is_awaited_finds_no_key() -> None:
+    """It would return a coroutine."""
+
+    async def look(**_: Any) -> str:
+        return "k-1"
+
+    with pytest.raises(ConfigurationError, match=r"key= is a coroutine function: give one that is not `async def`"):
+        EffectRecorder(key=look)
+
+
+def test_a_header_is_no_name_of_a_parameter() -> None:
+    """The message shows the function that finds it."""
+    told = (
+        r"key='Idempotency-Key' is no name of a parameter: .* key=lambda url, \*, headers, \*\*_: headers.get\('Idemp"
+    )
+    with pytest.raises(ConfigurationError, match=told):
+        EffectRecorder(key="Idempotency-Key")
+
+
+class Anything:
+    """Has whatever it is asked for."""
+
+    def charge(self, cents: int) -> int:
+        """Take no key."""
+        return cents
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a function."""
+        return self.charge
+
+
+class Made:
+    """Is called itself."""
+
+    def __init__(self, request_id: str) -> None:
+        """Take a key."""
+        self.request_id = request_id
+
+
+class Called:
+    """Is a function."""
+
+    def __call__(self, cents: int, *, request_id: str) -> Any:
+        """Take a key."""
+        return cents, request_id
+
+
+def with_request_id(cents: int, *, request_id: str = "") -> Any:
+    """Take a key of another name."""
+    return cents, request_id
+
+
+def module(name: str, **attributes: Any) -> ModuleType:
+    """Return a module."""
+    made = ModuleType(name)
+    made.__dict__.update(attributes)
+    return made
+
+
+@pytest.mark.parametrize(
+    "like",
+    [
+        SimpleNamespace(charge=with_request_id, limit=5),
+        SimpleNamespace(api=SimpleNamespace(charge=with_request_id)),
+        SimpleNamespace(gateway=module("jobs.gateway", charge=with_request_id)),
+        module("jobs.gateway", api=module("jobs.gateway.api", charge=with_request_id)),
+        SimpleNamespace(charge=lambda _cents, **_: None),
+        SimpleNamespace(Made=Made),
+        SimpleNamespace(charge=Called()),
+        Called(),
+        SimpleNamespace(limit=5),
+        SimpleNamespace(max=max),
+        Anything(),
+        Mock(),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_name_that_may_be_a_parameters_is_taken(like: Any) -> None:
+    """Of a function anywhere inside, or of one that takes any."""
+    assert EffectRecorder(like=like, key="request_id").calls == []
+
+
+@pytest.mark.parametrize(
+    "like",
+    [
+        SimpleNamespace(charge=with_request_id, Declined=ValueError, limit=5),
+        SimpleNamespace(api=SimpleNamespace(charge=with_request_id)),
+        module("jobs.gateway", charge=with_request_id, Any=Any, json=module("json", dumps=lambda **_: None)),
+        type("Gateway", (), {"charge": with_request_id}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_name_that_no_function_has_is_refused(like: Any) -> None:
+    """With one that is near: silently no call would have a key."""
+    told = r"^EffectRecorder\(key='requestid'\): no function of \w.* takes 'requestid'\. Did you mean 'request_id'\?"
+    with pytest.raises(ConfigurationError, match=told):
+        EffectRecorder(like=like, key="requestid")
+    assert EffectRecorder(like=like).calls == [], "who says nothing may have none"
+
+
+def test_a_key_by_position_is_found_for_a_class_as_for_its_object() -> None:
+    """Of a method without the object, which the caller does not give; of the others as it stands there."""
+
+    class Api:
+        def charge(self, idempotency_key: str, cents: int) -> Any:
+            return idempotency_key, cents
+
+        @staticmethod
+        def static(idempotency_key: str, cents: int) -> Any:
+            return idempotency_key, cents
+
+        @classmethod
+        def of_class(cls, idempotency_key: str, cents: int) -> Any:
+            return idempotency_key, cents
+
+    for like in (Api, Api()):
+        recorder = EffectRecorder(like=like)
+        for name in ("charge", "static", "of_class"):
+            getattr(recorder, name)("k-1", 5)
+        assert [(call.key, call.arguments) for call in recorder.calls] == [("k-1", (5,))] * 3
+        with pytest.raises(
+            TypeError, match=r"charge\(\)\(idempotency_key: 'str', cents: 'int'\) -> 'Any' cannot be calle"
+        ):
+            recorder.charge("k-1")
+
+
+def test_headers_with_the_key_are_not_compared(env: Environment) -> None:
+    """A client puts an id of the request, or a time, beside it; what else came with the key is."""
+    recorder = EffectRecorder(like=HTTP, key=from_headers)
+    pay = paying(
+        recorder,
+        Idempotency_Key=lambda ctx: ctx.idempotency_key_for("charge"),
+        X_Request_Id=lambda _ctx: str(uuid4()),
+    )
+
+    assert prove_effectively_once(pay, {"cents": 5}, effects=recorder, app=App([pay]), env=env).ok
+
+    by_place = EffectRecorder(key=lambda _url, headers, _body: headers["Idempotency-Key"])
+    for request, cents in ((b"1", 5), (b"2", 5), (b"2", 6)):
+        by_place.post("https://charge", {"Idempotency-Key": "k-1", "X-Request-Id": request}, {"cents": cents})
+    in_body = EffectRecorder(key=lambda _url, body: body["request"])
+    for cents in (5, 6):
+        in_body.post("https://charge", {"request": "k-1", "cents": cents})
+
+    assert [call.differs for call in by_place.calls] == [False, False, True]
+    assert [call.differs for call in in_body.calls] == [False, True], "a body is no headers"
 
 
 def test_a_job_that_gives_its_key_by_position_takes_effect_once(env: Environment) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -38,6 +38,12 @@ TRIES: dict[str, tuple[Callable[[Any, Any], object], str]] = {
     "a number is delivered": (lambda env, _: env.deliver(5), f"^5 {MESSAGES}"),
     "no message is delivered": (lambda env, _: env.deliver([]), rf"^\[\] {MESSAGES}"),
     "texts are delivered": (lambda env, one: env.deliver([one, "m2"]), rf"^\[.*\] {MESSAGES}"),
+    "a message is delivered twice at once": (
+        lambda env, one: env.deliver([one, one]),
+        r"^m1 comes twice in one event: give each message once; its duplicate is a message that `put\(letter\.body\)` ",
+    ),
+    "a message is started twice at once": (lambda env, one: env.start([one, one]), "^m1 comes twice in one event: "),
+    "nothing is received": (lambda env, _: env.mailbox.receive([]), "^an event has one message at least: none is gi"),
     "nothing is started": (lambda env, _: env.start(None), f"^None {MESSAGES}"),
     "a text is redelivered": (lambda env, _: env.redeliver("x"), "^'x' is no message: give one that "),
     "a list is redelivered": (lambda env, one: env.redeliver([one]), r"^\[.*\] is no message: give one that "),
@@ -122,6 +128,32 @@ def test_an_application_that_is_none_is_told_as_it_is_opened(charge: JobType[...
             environment(given),  # type: ignore[arg-type]  # that is the point
         ):
             pass
+
+
+@pytest.mark.parametrize("attempt", ["deliver", "start", "redeliver", "redrive"])
+def test_a_message_of_the_time_before_a_reset_is_none_any_more(
+    attempt: str, env: Environment, charge: JobType[..., Any]
+) -> None:
+    """It lies nowhere: it would be delivered beside what the queues hold now."""
+    old = env.enqueue(charge, {"cents": 5}, key="k")
+    env.reset()
+    letter = env.enqueue(charge, {"cents": 5}, key="k")
+
+    with pytest.raises(ConfigurationError, match=r"^m1 is no message of this environment as it is now: a `reset` ca"):
+        getattr(env, attempt)(old)
+
+    assert (env.mailbox.letters, old.receives, env.timeline.entries) == ([letter], 0, [])
+
+
+def test_another_consumer_that_is_none_leaves_all_as_it_was(env: Environment, charge: JobType[..., Any]) -> None:
+    """The time, too, to which the next `reset` goes back."""
+    began, wrong = env.clock.now_ms(), cast("Any", [charge])
+
+    with pytest.raises(ConfigurationError, match="is no App"), env.used_by(wrong, at_ms=began + 1):
+        pass
+
+    env.reset()
+    assert env.clock.now_ms() == began
 
 
 def test_what_is_redelivered_with_a_wrong_director_does_not_come_back(

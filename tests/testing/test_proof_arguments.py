@@ -61,6 +61,7 @@ WRONG_JOB: dict[str, tuple[dict[str, Any], str]] = {
     "env is not open": ({"env": environment()}, ENV),
     "setup is no function": ({"setup": "put_stock"}, "^setup= is 'put_stock': give a function that "),
     "progress is no function": ({"progress": 1}, "^progress= is 1: give a function that "),
+    "progress is nothing": ({"progress": None}, "^progress= is None: give a function that "),
     "a group where there are none": (
         {"group": "g"},
         "^group= is for a FIFO queue, and the queue 'default' of 'charge_order' is none: leave it out",

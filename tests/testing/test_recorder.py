@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 from types import ModuleType, SimpleNamespace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from unittest.mock import Mock
 from uuid import UUID
 
@@ -23,6 +23,9 @@ from onceq.testing import (
     Point,
     prove_effectively_once,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 like: Any = ModuleType("provider")
 
@@ -167,6 +170,132 @@ def test_of_many_threads_with_one_key_one_has_the_effect() -> None:
     assert sorted(call.number for call in gateway.calls) == [*range(1, 161)]
 
 
+def in_threads(*calls: Callable[[], Any]) -> list[Any]:
+    """Return what calls that run at once returned, or raised, in the order in which they were given."""
+    found: dict[int, Any] = {}
+
+    def play(number: int, call: Callable[[], Any]) -> None:
+        try:
+            found[number] = call()
+        except Exception as error:  # noqa: BLE001 - returned
+            found[number] = error
+
+    threads = [threading.Thread(target=play, args=[number, call]) for number, call in enumerate(calls)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [found[number] for number in range(len(calls))]
+
+
+def test_a_key_that_comes_while_it_is_answered_has_come_before() -> None:
+    """However long an answer takes: one effect, and one answer for both."""
+    both = threading.Barrier(2)
+
+    def answer() -> dict[str, int]:
+        return {"id": both.wait(10)}
+
+    gateway = EffectRecorder(charge=answer)
+    one, other = in_threads(*[lambda: gateway.charge(idempotency_key="k")] * 2)
+
+    assert one == other
+    assert [call.repeated for call in gateway.calls] == [False, True]
+    assert gateway.count() == 1
+
+
+@pytest.mark.parametrize("first_ends", ["before", "after"])
+def test_where_the_first_call_is_refused_the_next_one_has_its_key(first_ends: str) -> None:
+    """Whether it was answered by then, or not yet."""
+    asked, ended = threading.Event(), threading.Event()
+
+    def answer(who: str) -> str:
+        if who == "first":
+            asked.set()
+            assert first_ends == "before" or ended.wait(10)
+            raise Declined
+        assert first_ends == "after" or ended.wait(10)
+        return who
+
+    gateway = EffectRecorder(charge=answer)
+
+    def first() -> None:
+        try:
+            gateway.charge("first", idempotency_key="k")
+        finally:
+            if first_ends == "before":
+                ended.set()
+
+    def second() -> Any:
+        assert asked.wait(10)
+        try:
+            return gateway.charge("second", idempotency_key="k")
+        finally:
+            ended.set()
+
+    refused, answered = in_threads(first, second)
+
+    assert (type(refused), answered) == (Declined, "second")
+    assert [(call.refused, call.happened) for call in gateway.calls] == [(True, False), (False, True)]
+    assert gateway.charge("third", idempotency_key="k") == "second"
+    assert gateway.count() == 1
+
+
+def test_an_answer_that_comes_after_clear_is_of_no_call_that_is_there() -> None:
+    """It neither marks another one as refused, nor is it remembered."""
+    asked, cleared = threading.Event(), threading.Event()
+
+    def answer(*, decline: bool) -> str:
+        asked.set()
+        assert cleared.wait(10)
+        if decline:
+            raise Declined
+        return "old"
+
+    for decline, ended in ((True, Declined), (False, str)):
+        gateway = EffectRecorder(charge=answer)
+
+        def clear(gateway: EffectRecorder = gateway) -> None:
+            assert asked.wait(10)
+            gateway.clear()
+            gateway.refund(5)
+            cleared.set()
+
+        [old, _] = in_threads(lambda: gateway.charge(decline=decline, idempotency_key="k"), clear)  # noqa: B023 - ended
+
+        assert isinstance(old, ended)
+        assert [(call.name, call.refused) for call in gateway.calls] == [("refund", False)]
+        gateway.charge(decline=False, idempotency_key="k")
+        assert gateway.count("charge") == 1
+        asked.clear()
+        cleared.clear()
+
+
+def test_a_key_that_comes_again_was_answered_with_what_the_first_one_was() -> None:
+    """What was made up has the number of the call that happened."""
+    gateway = EffectRecorder()
+    answers = [gateway.charge(5, idempotency_key="k") for _ in range(2)]
+
+    assert [call.made_up for call in gateway.calls] == answers
+
+
+def test_what_a_step_calls_in_another_thread_is_in_the_step(env: Environment) -> None:
+    """As `asyncio.to_thread` does it."""
+    gateway = EffectRecorder()
+
+    @job("pay", max_duration=5)
+    async def pay_in_a_thread(payload: dict[str, Any], ctx: Context) -> None:
+        async def charge() -> str:
+            return str(await asyncio.to_thread(gateway.charge, payload["cents"]))
+
+        await ctx.step("charge", charge)
+        await asyncio.to_thread(gateway.refund, payload["cents"])
+
+    env.use(App([pay_in_a_thread]))
+    env.deliver(env.enqueue(pay_in_a_thread, {"cents": 5}, key="k"))
+
+    assert [(call.name, call.in_step) for call in gateway.calls] == [("charge", True), ("refund", False)]
+
+
 def test_an_effect_is_a_value() -> None:
     """Compared by what it says."""
     assert Effect("charge", "k") == Effect("charge", "k")
@@ -217,6 +346,43 @@ def test_a_failure_is_what_the_client_raises(env: Environment) -> None:
     with pytest.raises(NotEffectivelyOnce) as found:
         prove_effectively_once(swallow, {"cents": 5}, effects=gateway, app=App([swallow]), env=env)
     assert found.value.report.diagnosis is Diagnosis.NO_EFFECT
+
+
+class Fussy(Exception):
+    """A provider's error that is made of two things."""
+
+    def __init__(self, code: int, told: str) -> None:
+        """Keep both."""
+        super().__init__(code, told)
+
+
+@pytest.mark.parametrize(
+    ("fails", "told"),
+    [
+        ("requests.ConnectionError", r"^fails= is 'requests.ConnectionError', no exception: give a class of excep"),
+        ((ValueError,), r"fails= is \(<class 'ValueError'>,\), no exception: give a class"),
+        (KeyboardInterrupt, "fails= is <class 'KeyboardInterrupt'>, no exception"),
+        (Fussy, r"^fails=: Fussy cannot be made of a text alone \(TypeError: .*\): give one that is made, Fussy\(…\)"),
+    ],
+)
+def test_what_a_call_fails_with_is_an_exception(fails: Any, told: str) -> None:
+    """Else the job would be put on trial with the recorder's own mistake."""
+    with pytest.raises(ConfigurationError, match=told):
+        EffectRecorder(fails=fails)
+    assert EffectRecorder(fails=Fussy(1, "down")).charge(5) == {"id": "charge-1"}
+
+
+def test_a_verdict_tells_that_nobody_said_what_a_call_fails_with(env: Environment) -> None:
+    """A job that catches its own client's exception alone was put on trial with another."""
+
+    @job("pay", max_duration=5)
+    def pay(payload: dict[str, Any], ctx: Context) -> Any:
+        return recorder.charge(payload["cents"], idempotency_key=ctx.idempotency_key_for("charge"))
+
+    told = "  Calls failed with ConnectionError, the default: say with fails= (--fails) what your client raises."
+    for recorder, expected in ((EffectRecorder(), [told]), (EffectRecorder(fails=TimeoutError), [])):
+        report = prove_effectively_once(pay, {"cents": 5}, effects=recorder, app=App([pay]), env=env)
+        assert report.verdict()[1:] == expected
 
 
 def balance(customer: str) -> int:
@@ -364,6 +530,31 @@ def test_what_it_stands_in_for_may_not_have_the_recorders_own_names(name: str) -
     recorder = EffectRecorder(like=SimpleNamespace(gateway=client))
     getattr(recorder.gateway, name)(5)
     assert [effect.name for effect in recorder.effects] == [f"gateway.{name}"]
+
+
+@pytest.mark.parametrize("function", [refund, pay, max])
+def test_one_function_is_stood_in_for_by_what_holds_it(function: Any) -> None:
+    """It has no functions of its own; the message says the way, and that way works."""
+    name = function.__name__
+    told = rf"^EffectRecorder\(like=…\): {name} is a function: .*Namespace\({name}={name}\)\), and put its \.{name}"
+    with pytest.raises(ConfigurationError, match=told):
+        EffectRecorder(like=function)
+
+    assert callable(getattr(EffectRecorder(like=SimpleNamespace(**{name: function})), name))
+
+
+def test_what_is_counted_has_a_name_that_is_there() -> None:
+    """A typo would count nothing, and a test that says "none" would pass."""
+    gateway = EffectRecorder(like=SimpleNamespace(charge=refund, api=SimpleNamespace(send=Sending())))
+
+    assert (gateway.count("charge"), gateway.count("api.send.effect")) == (0, 0)
+    with pytest.raises(
+        ConfigurationError, match=r"^count\('chrge'\): SimpleNamespace has no 'chrge'. Did you mean 'ch"
+    ):
+        gateway.count("chrge")
+    gateway.call("written_down")
+    assert gateway.count("written_down") == 1
+    assert EffectRecorder().count("anything") == 0
 
 
 def test_a_mock_is_stood_in_for_whatever_it_says_that_it_has() -> None:

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from onceq.testing import FrozenClock
-from onceq.testing.timeline import TIMES, WIDEST, WORLD, Kind, Timeline, words
+from onceq.testing.timeline import TIMES, WORLD, Kind, Timeline, words
+from onceq.testing.wording import WIDEST, lasting, numbered
 
 KEY = "charge-97319ce8172a4b5c6d7e8f9012345678"
 
@@ -33,10 +34,42 @@ def test_a_line_for_each_entry(timeline: Timeline) -> None:
     assert timeline.text().splitlines()[:4] == [
         "  1      +0.000 s  w1  claim",
         f"  2      +0.000 s  w1  effect: charge, as {KEY}",
-        "  3  +93600.000 s  --  a day passes",
-        "  4  +93600.000 s  w2  take over",
+        "  3     +26:00:00  --  a day passes",
+        "  4     +26:00:00  w2  take over",
     ]
     assert timeline.workers == ["w1", "w2"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.25, "+0.250 s"),
+        (3599.999, "+3599.999 s"),
+        (3600, "+1:00:00"),
+        (93_690.9, "+26:01:30"),
+        (60 * 86_400, "+1440:00:00"),
+    ],
+)
+def test_from_an_hour_on_it_is_hours(seconds: float, told: str) -> None:
+    """Nobody counts a day in seconds."""
+    timeline = Timeline(FrozenClock())
+    timeline.clock.advance(seconds)
+    timeline.add("w1", Kind.CALL, "claim")
+
+    assert timeline.text().split("  w1")[0].removeprefix("  1").strip() == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.5, "0.5 s"), (90, "90 s"), (3600, "1 h"), (3690, "1 h 90 s"), (93_600, "26 h")]
+)
+def test_how_long_something_takes_is_told_in_hours_from_one_on(seconds: float, told: str) -> None:
+    """And in seconds beneath."""
+    assert lasting(seconds) == told
+
+
+def test_one_is_no_plural() -> None:
+    """As people count."""
+    assert [numbered(number, "record") for number in (0, 1, 2)] == ["0 records", "1 record", "2 records"]
 
 
 def test_a_lane_for_each_worker(timeline: Timeline) -> None:
@@ -47,12 +80,12 @@ def test_a_lane_for_each_worker(timeline: Timeline) -> None:
         "    +0.000 s  claim",
         "    +0.000 s  effect: charge, as",
         "              charge-97319ce8172…",
-        "+93600.000 s  ························· a day passes ························",
-        "+93600.000 s  │                                take over",
-        "+93600.000 s  ✗ effect charge-97319ce8172…:    │",
+        "   +26:00:00  ························· a day passes ························",
+        "   +26:00:00  │                                take over",
+        "   +26:00:00  ✗ effect charge-97319ce8172…:    │",
         "              fails                            │",
-        "+93600.000 s                                   returns true",
-        "+93600.000 s                                   → acknowledges m1",
+        "   +26:00:00                                   returns true",
+        "   +26:00:00                                   → acknowledges m1",
     ]
 
 

@@ -17,7 +17,7 @@ from pynamodb.models import Model
 from onceq import App, ConfigurationError, Context, job
 from onceq.testing import Crash, Move, NeverSettled, Point, environment
 from onceq.testing.calls import Call
-from onceq.testing.process import go_in_step
+from onceq.testing.directors import go_in_step
 from onceq.testing.timeline import Kind
 
 if TYPE_CHECKING:
@@ -377,7 +377,7 @@ def test_what_no_process_does_is_sent_after_a_block_as_before(nowhere: Path, sen
 
 def test_workers_in_step_that_never_end_are_given_up(env: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     """One spins on a lock that nobody releases: after a number of points together it is said which."""
-    monkeypatch.setattr("onceq.testing.process.MOST_POINTS", 40)
+    monkeypatch.setattr("onceq.testing.directors.MOST_POINTS", 40)
     spun: list[str] = []
 
     class Spinning:

@@ -58,9 +58,10 @@ FLOORS: list[set[str]] = [
 ]
 # The test kit, in the same order. It stands above all but the command line, and nothing below imports it.
 KIT_FLOORS: list[set[str]] = [
-    {"errors", "plain", "contents", "variants", "done", "keyed", "given"},
+    {"wording"},
+    {"errors", "plain", "contents", "variants", "done", "keyed", "given", "memory"},
     {"clock"},
-    {"calls", "mailbox", "events", "likeness", "stamps"},
+    {"calls", "mailbox", "events", "likeness", "stamps", "failure"},
     {"timeline", "watched"},
     {"points"},
     {"process"},
@@ -142,7 +143,7 @@ ENVIRONMENT = {"runtime", "powertools"} | {
 }
 MOST_LINES = 350
 # All that can be raised stands on one page, however long it gets; so does all that an environment of the kit can do.
-LONGER = {"errors": 450, "testing.world": 380}
+LONGER = {"errors": 450, "testing.world": 455}
 
 
 @functools.cache

@@ -54,12 +54,18 @@ def test_the_integration_modules_exist() -> None:
 
 @pytest.mark.parametrize(
     ("backend", "endpoint", "expected"),
-    [("", "", BACKENDS), ("moto", "", ("moto",)), ("ministack", "", ("ministack",)), ("moto", "u", ("endpoint",))],
+    [
+        ("", "", ("moto",)),
+        ("both", "", BACKENDS),
+        ("moto", "", ("moto",)),
+        ("ministack", "", ("ministack",)),
+        ("moto", "u", ("endpoint",)),
+    ],
 )
 def test_the_environment_says_which_backends(
     monkeypatch: pytest.MonkeyPatch, backend: str, endpoint: str, expected: tuple[str, ...]
 ) -> None:
-    """A third endpoint goes before both."""
+    """moto alone where nothing is said, which needs no second environment; a third endpoint goes before both."""
     monkeypatch.setenv("BACKEND", backend)
     monkeypatch.setenv("CONTRACT_ENDPOINT", endpoint)
 
@@ -70,7 +76,7 @@ def test_a_backend_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch)
     """A typing error must not pass as a run on moto."""
     monkeypatch.setenv("BACKEND", "minstack")
 
-    with pytest.raises(SystemExit, match="BACKEND=minstack: it is moto or ministack, or not set"):
+    with pytest.raises(SystemExit, match="BACKEND=minstack: it is moto, ministack or both"):
         asked()
 
 
@@ -87,7 +93,7 @@ def collected(backend: str) -> list[str]:
 
 def test_a_run_for_each_backend_has_every_test_and_none_twice_but_the_integration_tests() -> None:
     """Collected as pytest does it: what `.ci/run` rests on."""
-    moto, ministack, everything = (collected(backend) for backend in ("moto", "ministack", ""))
+    moto, ministack, everything = (collected(backend) for backend in ("moto", "ministack", "both"))
 
     assert sorted({*moto, *ministack}) == sorted(everything)
     assert [name.rpartition("::")[0] for name in {*moto} & {*ministack}] == ["tests/functional/test_main_job.py"]

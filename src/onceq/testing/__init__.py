@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from onceq.testing.ground import environment
     from onceq.testing.invoking import Delivered
     from onceq.testing.mailbox import Letter
+    from onceq.testing.memory import Effect
     from onceq.testing.points import Director, Move, Point
     from onceq.testing.process import Worker
     from onceq.testing.proving import prove_consumer, prove_effectively_once
-    from onceq.testing.recorder import Effect, EffectRecorder
+    from onceq.testing.recorder import EffectRecorder
     from onceq.testing.report import Report, Result
     from onceq.testing.subject import Handler, Parts
     from onceq.testing.world import Environment
@@ -74,7 +75,7 @@ _MODULES = {
     "Delivered": "invoking",
     "Diagnosis": "diagnosis",
     "Director": "points",
-    "Effect": "recorder",
+    "Effect": "memory",
     "EffectFailed": "errors",
     "EffectRecorder": "recorder",
     "Environment": "world",

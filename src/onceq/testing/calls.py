@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from onceq.record import Semantics, Status
 from onceq.steps import open_steps, read_steps
 from onceq.testing.contents import key_names_of
+from onceq.testing.wording import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -233,7 +234,7 @@ class Call:
         if self.operation == "GetItem":
             return "look up the record"
         if self.operation == "TransactWriteItems":
-            return f"complete, with {len(self.others)} other write{'s' * (len(self.others) != 1)}"
+            return f"complete, with {numbered(len(self.others), 'other write')}"
         values = (self.update or {}).get("ExpressionAttributeValues") or {}
         if ":new_fencing_token" in values:
             return "take over"

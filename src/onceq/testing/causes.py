@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onceq.errors import ConfigurationError
+from onceq.errors import OnceqError, Retry, Signal, Snooze
 from onceq.testing.timeline import Kind
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ MISSING = {
     "AWS.SimpleQueueService.NonExistentQueue": ("queue", ("QueueUrl", "QueueName")),
     "NoSuchBucket": ("bucket", ("Bucket",)),
 }
+# What no answer is to blame for: the framework's own words, and a job that asks to run later.
+SAYS_WHY = (OnceqError, Signal, Retry, Snooze)
 
 
 def missing(run: Run) -> list[str]:
@@ -28,7 +30,8 @@ def missing(run: Run) -> list[str]:
     for entry in entries:
         what, options = MISSING.get(entry.what.rpartition(": ")[2], ("", ()))
         if what and entry.call is not None and not entry.landed:
-            there = {name for one in entries if one.call and one.landed for name in _names(one.call, options)}
+            landed = {name for one in entries if one.call and one.landed for name in _names(one.call, options)}
+            there = run.tables if what == "table" else landed
             found.setdefault(what, []).extend(name for name in _names(entry.call, options) if name not in there)
     return [
         f"There is no {what} {' or '.join(dict.fromkeys(names))} here: let it stand in template.yaml, and its name "
@@ -40,17 +43,19 @@ def missing(run: Run) -> list[str]:
 
 def made_up(run: Run) -> list[str]:
     """Say what the recorder made up, where nothing else is to blame: the provider may answer in another shape."""
-    is_wiring = any(isinstance(one.error, ConfigurationError) for one in run.seen.returns)
-    if run.troubled or is_wiring or not run.made_up:
+    says_why = any(isinstance(one.error, SAYS_WHY) for one in run.seen.returns)
+    if run.troubled or says_why or not run.made_up:
         return []
-    answers = ", ".join(f"{name} was answered with {answer!r}" for name, answer in run.made_up.items())
-    # By its own name, as the id has it: of several recorders the report puts that of the recorder before it.
-    functions = [answer["id"].rpartition("-")[0] for answer in run.made_up.values()]
+    answers = ", ".join(f"{name} was answered with {one.made_up!r}" for name, one in run.made_up.items())
+    functions = [one.function for one in run.made_up.values()]
     options = ", ".join(
         f"EffectRecorder({name}=…)" if name.isidentifier() else f"EffectRecorder(answers={{{name!r}: …}})"
         for name in functions
     )
     words = " ".join(f"--answer {name}=JSON" for name in functions)
+    if any(isinstance(one.error, AttributeError) for one in run.seen.returns):
+        own = "put the call into a function of your own and give that, --effects jobs.billing:charge"
+        words = f"JSON has no attributes, so {own}"
     told = f"which the recorder made up: give what the provider answers, {options} (from the shell: {words})"
     return [f"{answers}, {told}"]
 

@@ -103,7 +103,8 @@ class Diagnosis(StrEnum):
         "one downstream key came twice in one attempt, so that the second call has no effect",
         (
             'Give each call of a loop a name of its own: `ctx.idempotency_key_for(f"line-{number}")`, and a message '
-            "to the job's own type a `key=` that is not the job's. Where the second is to do nothing, leave it out"
+            "to the job's own type a `key=` that is not the job's. Where the second call only gets what the first one "
+            "made, call once, or name the function in `reads=` (`--read`)"
         ),
     )
     MIXED_UP = (
@@ -145,21 +146,23 @@ class Diagnosis(StrEnum):
         (
             "What failed may have happened, and only its answer is lost. Let the error out of the job, so that the "
             "same call comes again under the same key, before another provider or a refund takes its place. What only "
-            "tells somebody of the failure is no effect: `reads=` (`--read`)"
+            "tells somebody of the failure goes by `ctx.send`, or is no effect: `reads=` (`--read`)"
         ),
     )
     OUTSIDE_STEP = (
         "an effect outside a step, without a downstream key: every further attempt repeats it",
         (
             "Give the call a downstream key, `ctx.idempotency_key_for(name)`, and put it into `ctx.step`. If "
-            "the provider takes no key, make it an `AT_MOST_ONCE` step"
+            "the provider takes no key, make it an `AT_MOST_ONCE` step. If the call has a key, the recorder did not "
+            "find it: say where with `key=` (`--downstream-key`)"
         ),
     )
     NO_DOWNSTREAM_KEY = (
         "an effect without a downstream key: a crash between it and its record repeats it",
         (
             "Give the call in the step `idempotency_key=ctx.idempotency_key_for(name)`. If the provider takes "
-            "no key, make it an `AT_MOST_ONCE` step"
+            "no key, make it an `AT_MOST_ONCE` step. If the call has a key, the recorder did not find it: say where "
+            "with `key=` (`--downstream-key`)"
         ),
     )
     MARKED_FIRST = (
@@ -174,7 +177,8 @@ class Diagnosis(StrEnum):
         (
             "Let the provider's exception out of the job, or raise `Retry`. Undisturbed: the recorder stands "
             "in another place than the one that the job calls, whatever else was counted; or the payload takes "
-            "a path without its effects: leave `effects=` out there"
+            "a path without its effects: leave `effects=` out there. Of two jobs where once for both is right, one row "
+            "of a customer for example: give `other=` of another customer"
         ),
     )
     STARTED_AGAIN = (
@@ -285,7 +289,8 @@ class Hints:
         varies: What the downstream keys changed with.
         renames: What the keys of records and of claims changed with.
         derived: The items that another job wrote by what the one on trial had written there.
-        swayed: Names of what another job stages in another number, since it looked at what the one on trial wrote.
+        swayed: What each other job, by its number, stages in another number since it looked at what the one on trial
+            wrote: how many of it there are at the most of the two, by name, one job after the other.
         forgotten: Whether the effect was missing when the job ran in the same process once more.
         falsy: Whether the job's results are false in this run.
         after_completion: Whether an effect comes after the last write.
@@ -298,7 +303,7 @@ class Hints:
     varies: tuple[Diagnosis, ...] = ()
     renames: tuple[Diagnosis, ...] = ()
     derived: frozenset[str] = frozenset()
-    swayed: frozenset[str] = frozenset()
+    swayed: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     forgotten: bool = False
     falsy: bool = False
     after_completion: bool = False

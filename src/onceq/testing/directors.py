@@ -1,15 +1,17 @@
-"""Directors that several scenarios have: what goes wrong at which points."""
+"""What several scenarios have: directors, which say what goes wrong at which points, and workers that go in turn."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from onceq.testing.points import Move
+from onceq.testing.process import MOST_POINTS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from onceq.testing.points import Director, Point
+    from onceq.testing.process import Worker
     from onceq.testing.trial import Trial
 
 
@@ -36,3 +38,20 @@ def at_effects(trial: Trial, move: Move, *, which: Collection[int] = (), shape: 
         return move if is_one else Move.PASS
 
     return direct
+
+
+def go_in_step(workers: Sequence[Worker]) -> None:
+    """Let workers pass one point each in turn, until all are over.
+
+    Raises:
+        NeverSettled: If there is no end of points.
+    """
+    __tracebackhide__ = True
+    # As many points together as one worker may come by alone.
+    for _ in range(MOST_POINTS // len(workers)):
+        for worker in workers:
+            worker.go()
+        if all(worker.is_over for worker in workers):
+            return
+    standing = next(worker for worker in workers if not worker.is_over)
+    standing.never_settles(f"came by {MOST_POINTS} points together with the others: is it polling?")

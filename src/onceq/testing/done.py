@@ -22,6 +22,7 @@ class Done:
         worker: Whose doing it was.
         at: The entry of the timeline; 0 if it is not known.
         once: Whether it was started inside what may start at most once.
+        steps: Names of the steps that it was started inside, and that may start at most once.
         in_step: Whether it was called inside a step.
         job: The key of the job that did it; ``""`` if it is not known.
         given: What it was called with, as it can be compared: each value by its place.
@@ -33,10 +34,16 @@ class Done:
     worker: str = ""
     at: int = 0
     once: bool = False
+    steps: tuple[str, ...] = ()
     in_step: bool = False
     job: str = ""
     given: Mapping[Path, Any] = field(default_factory=dict, compare=False)
     commit: int = 0
+
+    @property
+    def asked(self) -> dict[Path, Any]:
+        """What it was called with, without its key where that stands among it."""
+        return {place: value for place, value in self.given.items() if self.key is None or value != self.key}
 
 
 def distinct(effects: Sequence[Done], name: str, job: str | None = None) -> int:

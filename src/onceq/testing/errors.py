@@ -19,6 +19,10 @@ from __future__ import annotations
 from typing import Any
 
 from onceq.errors import Signal
+from onceq.testing.wording import terminal_columns
+
+# Of each line that pytest shows of an error: its mark, and as far in as the code of a test.
+MARGIN = 8
 
 
 class Crash(Signal):
@@ -33,9 +37,9 @@ class NotEffectivelyOnce(AssertionError):
     """
 
     def __init__(self, report: Any) -> None:
-        """Keep the report; its text is the message."""
+        """Keep the report; its text, as wide as the terminal, is the message."""
         self.report = report
-        super().__init__(report.text())
+        super().__init__(report.text(columns=terminal_columns(MARGIN)))
 
 
 class NeverSettled(AssertionError):

@@ -16,6 +16,7 @@ from onceq.testing.mailbox import Letter
 from onceq.testing.points import ANSWER, Point
 from onceq.testing.process import CURRENT
 from onceq.testing.timeline import RECEIVES, Kind
+from onceq.testing.wording import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,7 +109,7 @@ class Invoker:
             self._handlers[process] = subject.handler(process, self._seen)
         handler, faults = self._handlers[process], process.faults
         numbers = [letter.receives for letter in letters]
-        told = ", ".join(_named(letter) for letter in letters) or f"{len(records)} records"
+        told = ", ".join(_named(letter) for letter in letters) or numbered(len(records), "record")
         context = self._context(process, records[0].get("eventSourceARN", ""))
 
         def play() -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from contextlib import suppress
 from enum import Enum
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, Union, get_args, get_origin, get_type_hints
 
 from onceq.errors import ConfigurationError
@@ -13,12 +14,14 @@ from onceq.settings import require
 from onceq.testing.keyed import Asked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 # Constants of what is stood in for.
 PLAIN = (str, bytes, int, float, tuple, frozenset, list, dict, Enum)
 # What a stand-in that is called itself is named by.
 ITSELF = "effect"
+# How deep functions are looked for in what is stood in for; what is deeper may take any parameter.
+DEEPEST = 3
 
 
 class Call(Protocol):
@@ -75,13 +78,10 @@ def member(like: Any, name: str, told: str, call: Call) -> Any:
         return original
     if not inspect.isroutine(original):
         return Part(call, lambda inner: f"{told}.{inner}", original)
-    # Of a class the functions have a parameter more than their callers give.
-    signature = None if isinstance(like, type) else _signature(original)
+    signatures = _signatures_of(like, name, original)
 
     def called(*arguments: Any, **named: Any) -> Any:
-        if signature is not None:
-            _bind(signature, told, arguments, named)
-        return call(Asked(told, arguments, named, signature))
+        return call(Asked(told, arguments, named, _bound(signatures, told, arguments, named)))
 
     async def awaited(*arguments: Any, **named: Any) -> Any:
         return called(*arguments, **named)
@@ -115,6 +115,57 @@ def check_names(option: str, names: Iterable[str], like: Any) -> None:
         require(is_function, f"{option.format(name)}: {name!r} of {named_as(like)} is no function")
 
 
+def check_key(option: str, key: str, likes: Mapping[str, Any]) -> None:
+    """Raise if no function of what is stood in for has a parameter of that name.
+
+    Args:
+        option: What the name was given as.
+        key: The name.
+        likes: What is stood in for, by what a person calls it.
+
+    Raises:
+        ConfigurationError: With a name that is near.
+    """
+    signatures = [signature for like in likes.values() for signature in _signatures(like, DEEPEST)]
+    parameters = [one for signature in signatures if signature is not None for one in signature.parameters.values()]
+    takes_any = None in signatures or any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    known = {one.name for one in parameters}
+    require(
+        takes_any or not signatures or key in known,
+        f"{option}: no function of {', '.join(likes)} takes {key!r}{suggestion(key, sorted(known))}",
+    )
+
+
+def _signatures(like: Any, depth: int) -> Iterator[inspect.Signature | None]:
+    """Yield what can be called of something, and inside of it: ``None`` for what may take anything."""
+    if inspect.isroutine(like):
+        yield _signature(like)
+        return
+    if depth == 0 or hasattr(like if isinstance(like, type | ModuleType) else type(like), "__getattr__"):
+        yield None
+        return
+    itself = getattr(*((like, "__init__") if isinstance(like, type) else (type(like), "__call__")), None)
+    if inspect.isfunction(itself):
+        yield _signature(itself)
+    for name in dir(like):
+        static = inspect.getattr_static(like, name, None)
+        if name.startswith("_") or isinstance(static, PLAIN):
+            continue
+        if inspect.isdatadescriptor(static):
+            yield None
+            continue
+        inner: Any = getattr(like, name, None)
+        is_error = isinstance(inner, type) and issubclass(inner, BaseException)
+        if not is_error and not _is_imported(inner, like):
+            yield from _signatures(inner, depth - 1)
+
+
+def _is_imported(inner: Any, like: Any) -> bool:
+    """Return whether this is a module that another one uses, and no part of it."""
+    both = isinstance(like, ModuleType) and isinstance(inner, ModuleType)
+    return both and not inner.__name__.startswith(f"{like.__name__}.")
+
+
 def check_own(own: Iterable[str], like: Any) -> None:
     """Raise if what is stood in for has names that the stand-in has itself.
 
@@ -130,6 +181,25 @@ def check_own(own: Iterable[str], like: Any) -> None:
         "wrong one. Let it stand in for something that holds it, EffectRecorder(like=SimpleNamespace(gateway=…)), "
         "and put its .gateway in the place",
     )
+
+
+def check_whole(like: Any) -> None:
+    """Raise if what is stood in for is one function, which has none itself.
+
+    Raises:
+        ConfigurationError: With the way to replace it.
+    """
+    name = named_as(like)
+    require(
+        not inspect.isroutine(like),
+        f"EffectRecorder(like=…): {name} is a function: let it stand in for something that holds it, "
+        f"EffectRecorder(like=SimpleNamespace({name}={name})), and put its .{name} in the place",
+    )
+
+
+def is_stand_in(given: object) -> bool:
+    """Return whether this is what stands in for a function, or for something inside of what is stood in for."""
+    return getattr(given, "__module__", None) == __name__
 
 
 def check_answer(name: str, answer: Any, like: Any) -> None:
@@ -173,12 +243,31 @@ def _signature(function: Any) -> inspect.Signature | None:
         return None
 
 
-def _bind(signature: inspect.Signature, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-    try:
-        signature.bind(*arguments, **named)
-    except TypeError as error:
-        message = f"{name}(){signature} cannot be called so: {error}"
-        raise TypeError(message) from None
+def _signatures_of(like: Any, name: str, original: Any) -> list[inspect.Signature]:
+    """Return what a function takes, the likelier first: of a class it is called without its object, or with it."""
+    signature = _signature(original)
+    if signature is None:
+        return []
+    if not isinstance(like, type) or not inspect.isfunction(inspect.getattr_static(like, name, None)):
+        return [signature]
+    return [signature.replace(parameters=[*signature.parameters.values()][1:]), signature]
+
+
+def _bound(
+    signatures: list[inspect.Signature], name: str, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> inspect.Signature | None:
+    """Return the first that can be called so. Raises: TypeError, as the original, if none can be."""
+    told = []
+    for signature in signatures:
+        try:
+            signature.bind(*arguments, **named)
+        except TypeError as error:
+            told.append(f"{name}(){signature} cannot be called so: {error}")
+        else:
+            return signature
+    if told:
+        raise TypeError(told[0])
+    return None
 
 
 def named_as(like: Any) -> str:

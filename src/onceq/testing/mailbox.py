@@ -102,6 +102,7 @@ class Mailbox:
     letters: list[Letter] = field(default_factory=list)
     deleted: list[Letter] = field(default_factory=list)
     _taken: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    _came: set[Letter] = field(default_factory=set)
     _handles: int = 0
     _number: int = 0
 
@@ -181,7 +182,14 @@ class Mailbox:
         named = {**message, "MessageId": message_id_of(self._number), "Attributes": system}
         letter = Letter(place, named, visible_at, f"m{self._number}", place.arn)
         self.letters.append(letter)
+        self._came.add(letter)
         return letter
+
+    def check_came(self, letter: object) -> None:
+        """Raise: ConfigurationError, if this is no message that has come here, for example in a run before this one."""
+        check_letter(letter)
+        told = f"{getattr(letter, 'name', letter)} is no message of this environment as it is now"
+        require(letter in self._came, f"{told}: a `reset` came after it, or it is another one's. Send it anew")
 
     def skip(self) -> None:
         """Give the next message another id than it would have had."""
@@ -227,9 +235,15 @@ class Mailbox:
         """Receive these messages, at least one, and return the event that Lambda makes of them.
 
         Raises:
-            ConfigurationError: If they are of several queues.
+            ConfigurationError: If there are none, one is there twice or is not of this run, or they are of several
+                queues.
         """
         received = [*letters]
+        require(bool(received), "an event has one message at least: none is given")
+        for number, letter in enumerate(received):
+            self.check_came(letter)
+            told = "give each message once; its duplicate is a message that `put(letter.body)` makes"
+            require(letter not in received[:number], f"{letter.name} comes twice in one event: {told}")
         if len({letter.place.arn for letter in received}) > 1:
             message = f"an event has the messages of one queue: {', '.join(one.place.name for one in received)}"
             raise ConfigurationError(message)
@@ -323,7 +337,7 @@ class Mailbox:
 
     def back(self, letter: Letter) -> Letter:
         """Move a dead letter back to its queue, under a new message id, and return it. Raises: ConfigurationError."""
-        check_letter(letter)
+        self.check_came(letter)
         source = next((place for place in self.places if place.dlq_arn == letter.place.arn), None)
         if source is None or letter not in self.letters:
             message = f"{letter.name} does not lie in a dead-letter queue: redrive what `dead_letters` returns"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from onceq.catalogue import JobTypes
     from onceq.testing.mailbox import Letter
-    from onceq.testing.recorder import Effect
+    from onceq.testing.memory import Effect
     from onceq.testing.tried import Tried
     from onceq.testing.world import Environment
 
@@ -65,29 +65,30 @@ class Outcome:
         return frozenset({self.environment.settings.outbox_table, *(call.claims_table for call in calls)})
 
     def _recorded(self) -> list[Done]:
-        return [
-            Done(
-                one.name,
-                one.key,
-                one.worker,
-                one.at,
-                self._is_once(one.worker, one.at),
-                one.in_step,
-                one.job,
-                dict(leaves(plain({"": one.arguments, **one.named}))),
-            )
-            for one in self.calls
-            if one.happened
-        ]
+        return [self._done(one) for one in self.calls if one.happened]
 
-    def _is_once(self, worker: str, at: int) -> bool:
-        """Return whether a worker was inside what may start at most once, by what it last wrote of its steps."""
+    def _done(self, call: Effect) -> Done:
+        steps = self._once_in(call.worker, call.at)
+        return Done(
+            call.name,
+            call.key,
+            call.worker,
+            call.at,
+            once=self.tried.starts_once or bool(steps),
+            steps=steps,
+            in_step=call.in_step,
+            job=call.job,
+            given=dict(leaves(plain({"": call.arguments, **call.named}))),
+        )
+
+    def _once_in(self, worker: str, at: int) -> tuple[str, ...]:
+        """Return the steps that a worker was inside and that start at most once, by what it last wrote of its steps."""
         steps = [
             entry.call.steps
             for entry in self.environment.timeline.entries[:at]
             if entry.worker == worker and entry.call is not None and entry.landed and entry.call.steps is not None
         ]
-        return self.tried.starts_once or bool(steps and open_steps(steps[-1]))
+        return tuple(open_steps(steps[-1])) if steps else ()
 
     @cached_property
     def _letters(self) -> list[Letter]:

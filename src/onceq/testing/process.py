@@ -21,7 +21,7 @@ from onceq.testing.timeline import Kind
 from onceq.testing.watched import Watched, told_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from onceq.clock import TokenFactory
     from onceq.settings import Settings
@@ -36,6 +36,8 @@ PATIENCE = 30.0
 MOST_POINTS = 5_000
 # Real seconds that a worker may take to die.
 A_MOMENT = 1.0
+# What the timeline says of a request that was made to fail, before the request itself.
+REFUSED = "refused: "
 # The process whose job runs here: what the job calls on its own is its doing.
 CURRENT: ContextVar[Process | None] = ContextVar("onceq_testing_process", default=None)
 
@@ -164,7 +166,7 @@ class Process(Runtime):
     def _refused(self, call: Call) -> Exception:
         from botocore.exceptions import ClientError  # noqa: PLC0415 - as everywhere in the framework
 
-        self._fault(f"refused: {call}")
+        self._fault(f"{REFUSED}{call}")
         error = {"Code": "ThrottlingException", "Message": "the service is overloaded, as the scenario says"}
         refused: Exception = ClientError({"Error": error}, call.operation)
         return refused
@@ -254,6 +256,9 @@ class Worker:
     def go(self, move: Move = Move.PASS) -> None:
         """Let it pass the point where it stands; return when it stands at the next, or is over.
 
+        Args:
+            move: What happens at the point.
+
         Raises:
             ConfigurationError: If this is no `Move` (a director that forgot its ``return`` answers with ``None``), or
                 one that does nothing at this point.
@@ -281,6 +286,9 @@ class Worker:
 
     def follow(self, director: Director) -> None:
         """Let it pass each point as a director says, until it is over.
+
+        Args:
+            director: Gets each `Point` and answers with the `Move` to make there.
 
         Raises:
             NeverSettled: If there is no end of points.
@@ -329,20 +337,3 @@ class Worker:
             self._is_over = True
             self.point = None
             self._arrived.release()
-
-
-def go_in_step(workers: Sequence[Worker]) -> None:
-    """Let workers pass one point each in turn, until all are over.
-
-    Raises:
-        NeverSettled: If there is no end of points.
-    """
-    __tracebackhide__ = True
-    # As many points together as one worker may come by alone.
-    for _ in range(MOST_POINTS // len(workers)):
-        for worker in workers:
-            worker.go()
-        if all(worker.is_over for worker in workers):
-            return
-    standing = next(worker for worker in workers if not worker.is_over)
-    standing.never_settles(f"came by {MOST_POINTS} points together with the others: is it polling?")

@@ -16,7 +16,7 @@ from onceq.settings import require
 from onceq.testing.clock import A_DAY
 from onceq.testing.counting import Counter, Effects, counters_of
 from onceq.testing.diagnosis import Diagnosis, Finding, Hints, by_memory
-from onceq.testing.errors import NeverSettled, NotEffectivelyOnce
+from onceq.testing.errors import EffectFailed, NeverSettled, NotEffectivelyOnce, StandsStill
 from onceq.testing.given import check_function, check_job_type, shown
 from onceq.testing.on_trial import MOST_FAILURES, ForeignOnTrial, OnTrial
 from onceq.testing.recorder import EffectRecorder
@@ -26,7 +26,7 @@ from onceq.testing.stamps import Stamps
 from onceq.testing.subject import MAKES, ConsumerSubject, Handler, Parts
 from onceq.testing.trial import Run, Scenario, Trial
 from onceq.testing.two_jobs import two_jobs
-from onceq.testing.undisturbed import derived, hints_of, other_of, swayed
+from onceq.testing.undisturbed import derived, hints_of, most_of, other_of, swayed
 from onceq.testing.venue import check_group, venue
 from onceq.testing.verdict import findings_of
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from onceq.testing.world import Environment
 
 
+# What an undisturbed run has not come to its end with: what to count in it is no question yet.
+UNENDED = (Diagnosis.NOT_COMPLETED, Diagnosis.NEVER_SETTLED)
 # Real seconds for which a worker is waited for where another one has waited in vain.
 IMPATIENT = 1.0
 
@@ -154,7 +156,7 @@ def prove_consumer(
     require(
         identity in body, f"the body has no {identity!r}: say with identity= which field tells one job from another"
     )
-    recorder, given = EffectRecorder(), dict(body)
+    recorder, given = EffectRecorder(fails=EffectFailed), dict(body)
     with venue(env, None, App([])) as world:
         table = world.settings.claims_table
         receives = world.mailbox.place_of(world.settings.queue("default").arn).most_receives or MOST_FAILURES + 1
@@ -175,12 +177,17 @@ def prove_consumer(
 def _check(*, setup: object, progress: object) -> None:
     """Raise: ConfigurationError, if these are not what a proof takes."""
     __tracebackhide__ = True
-    for option, given, does in (
-        ("setup", setup, "puts what the job needs into its tables"),
-        ("progress", progress, "is told each scenario's result"),
-    ):
-        if given is not None:
-            check_function(option, given, does)
+    if setup is not None:
+        check_function("setup", setup, "puts what the job needs into its tables")
+    check_function("progress", progress, "is told each scenario's result")
+
+
+def _uncounted_of(run: Run, hints: Hints) -> list[Finding]:
+    """Return what counted nothing in an undisturbed run, or that nothing did."""
+    idle = [Finding(Diagnosis.NO_EFFECT, f"{told} counted nothing in an undisturbed run") for told in run.idle]
+    if idle or any(hints.expected.values()):
+        return idle
+    return [Finding(Diagnosis.NOTHING_COUNTED, "not one effect in an undisturbed run")]
 
 
 # ------------------------------------------------------------------------------------------------------------ the proof
@@ -195,16 +202,17 @@ class _Proof:
     name: str
     progress: Callable[[Result], object] = lambda _result: None
     points: Run = field(init=False)
+    patience: float = field(init=False)
     results: list[Result] = field(default_factory=list)
     played: dict[Scenario, Result] = field(default_factory=dict)
 
     def run(self) -> Report:
         __tracebackhide__ = True
-        patience = self.world.patience
+        self.patience = self.world.patience
         try:
             report = self._run()
         finally:
-            self.world.patience = patience
+            self.world.patience = self.patience
         if not report.ok:
             raise NotEffectivelyOnce(report)
         return report
@@ -219,11 +227,12 @@ class _Proof:
         twice = [result.ok for result in self.results if result.group == TWICE]
         if twice and all(twice):
             self._falsy(hints)
-        return Report(self.name, self.results, dict(hints.expected), self._uncounted(first))
+        by_default = any(counter.fails_by_default for counter in self.counters)
+        return Report(self.name, self.results, dict(hints.expected), self._uncounted(first), by_default)
 
     def _uncounted(self, undisturbed: Run) -> list[str]:
-        """Return the job's own writes that no function of the caller's can have counted."""
-        if any(counter.sees_all for counter in self.counters):
+        """Return the job's own writes, which a recorder does not count; a function beside it may, or may not."""
+        if self.counters and all(counter.sees_all for counter in self.counters):
             return []
         calls = [entry.call for entry in undisturbed.timeline.entries if entry.call is not None and entry.landed]
         claims = self.world.settings.claims_table
@@ -258,28 +267,35 @@ class _Proof:
 
     def _with_others(self, hints: Hints) -> Hints:
         """Return what undisturbed runs told, those of the second jobs, too: each alone, and after the first one."""
-        own, written, others = dict(hints.own), frozenset[str](), frozenset[str]()
+        own, written, together = dict(hints.own), frozenset[str](), dict[int, Mapping[str, int]]()
         for number in range(1, self.tried.others + 1):
             run = self._play(once(other=number))
             own[number] = other_of(run, hints.own[0], self.tried.texts(0), self.tried.texts(number))
+            later = self._play(once(other=number), before=_another_message)
             after = self._play(two_jobs(number))
-            written |= derived(run, after)
-            others |= swayed(hints.own[0], run, after)
-        return replace(hints, own=own, derived=written, swayed=others)
+            written |= derived(run, later, after)
+            names = swayed(hints.own[0], run, after)
+            runs = [after, self._play(two_jobs(number, turned=True))] if names else []
+            together[number] = most_of(names, runs)
+        return replace(hints, own=own, derived=written, swayed=together)
 
     def _try(self, scenario: Scenario, hints: Hints) -> None:
-        self._result(scenario, self._play(scenario, then_again=True), hints)
+        run = self._play(scenario, then_again=True)
+        if isinstance(run.error, StandsStill) and not run.blocked and self.world.patience < self.patience:
+            # Nobody else was under way: it may be slow, and was not waited for for long.
+            hasty, self.world.patience = self.world.patience, self.patience
+            run = self._play(scenario, then_again=True)
+            self.world.patience = hasty
+        self._result(scenario, run, hints)
 
     def _result(self, scenario: Scenario, run: Run, hints: Hints) -> None:
         found = findings_of(run, hints, starts_once=self.tried.starts_once)
-        idle = [] if self.results else run.idle
-        found += [Finding(Diagnosis.NO_EFFECT, f"{told} counted nothing in an undisturbed run") for told in idle]
-        if not idle and not any(hints.expected.values()):
-            found.append(Finding(Diagnosis.NOTHING_COUNTED, "not one effect in an undisturbed run"))
+        if not self.results and not any(one.diagnosis in UNENDED for one in found):
+            found += _uncounted_of(run, hints)
         if scenario.cold is not None and self.played[scenario.cold].ok:
             found = by_memory(found)
         if run.blocked:
-            # It is known by now: another scenario is not to take as long.
+            # It is known by now: another scenario with two workers is not to take as long.
             self.world.patience = min(self.world.patience, IMPATIENT)
         self.played[scenario] = Result(scenario.group, scenario.name, found, run, played=not run.blocked)
         self._add(self.played[scenario])
@@ -322,3 +338,9 @@ class _Proof:
         except NeverSettled as never:
             error = never
         return replace(trial.facts(scenario, error), settled=settled)
+
+
+def _another_message(world: Environment) -> None:
+    """Let the next message have another id, on another day."""
+    world.mailbox.skip()
+    world.pass_time(A_DAY)

@@ -2,71 +2,39 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from onceq.running import running_step
 from onceq.settings import require
-from onceq.testing.errors import EffectFailed
+from onceq.testing.failure import Fails, check_failure, failure
 from onceq.testing.keyed import KEY, Asked, keyed
-from onceq.testing.likeness import ITSELF, check_answer, check_names, check_own, member, named_as
+from onceq.testing.likeness import (
+    ITSELF,
+    check_answer,
+    check_key,
+    check_names,
+    check_own,
+    check_whole,
+    member,
+    named_as,
+)
+from onceq.testing.memory import Effect, Memory
 from onceq.testing.process import CURRENT
 from onceq.testing.subject import JOB
 from onceq.testing.timeline import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
-    from types import FrameType
+
+    from onceq.errors import ConfigurationError
 
 # Names that a recorder has beside those of what it stands in for.
 OWN = ("call", "calls", "clear", "count", "effects")
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One effect as the outside saw it.
-
-    Args:
-        name: What was done, for example ``charge``.
-        key: The downstream idempotency key that came with it; ``None`` if there was none.
-        arguments: What it was called with, in order, without the key.
-        named: What it was called with by name, without the key. One that a function found (``key=``) is still there.
-        worker: Which worker did it; ``""`` outside of a run.
-        number: Its place among all calls, from 1; a call that repeats a key has a number, too.
-        repeated: Whether the key had come before: a provider answers such a call again and does nothing.
-        at: The entry of the timeline, from 1; 0 outside of a run.
-        in_step: Whether it was called inside a step.
-        refused: Whether the answer raised: then nothing happened.
-        differs: Whether its key had come with other arguments: a provider refuses such a call.
-        read: Whether it only looked something up (``reads=``): then nothing happens, and nothing is counted.
-        job: The key of the job that did it; ``""`` outside of a run, and where a thread of the job's own called.
-        made_up: What it was answered with where no answer is given; ``None`` where one is.
-    """
-
-    name: str
-    key: str | None
-    arguments: tuple[Any, ...] = ()
-    named: Mapping[str, Any] = field(default_factory=dict)
-    worker: str = ""
-    number: int = 0
-    repeated: bool = False
-    at: int = 0
-    in_step: bool = False
-    refused: bool = False
-    differs: bool = False
-    read: bool = False
-    job: str = ""
-    made_up: Mapping[str, str] | None = None
-
-    @property
-    def happened(self) -> bool:
-        """Whether anything happened: its key had not come before, and it was neither refused nor only read."""
-        return not (self.repeated or self.refused or self.read)
 
 
 class EffectRecorder:
@@ -98,7 +66,7 @@ class EffectRecorder:
         *,
         key: str | Callable[..., object] = KEY,
         like: Any = None,
-        fails: type[Exception] | Exception = EffectFailed,
+        fails: Fails = None,
         reads: Collection[str] = (),
         answers: Mapping[str, Any] | None = None,
         **named: Any,
@@ -108,45 +76,47 @@ class EffectRecorder:
         Args:
             key: The name of the parameter that takes the downstream key; with ``like=`` it is found by its position,
                 too. Or a function that gets a call's arguments, and returns the key or ``None``: for a key in headers
-                or a body.
+                or a body. Headers that have it are not compared from one attempt to the next.
             like: What it stands in for, for example a module: its exception classes and constants are kept, so that a
                 job's ``except gateway.CardDeclined`` works, what is ``async def`` there is awaited here, and a call
                 that the original's parameters do not allow is a ``TypeError`` as there.
-            fails: What a scenario lets a call raise: give what your client raises when the provider does not answer,
-                since a job that catches that exception alone is put on trial by no other.
+            fails: What a scenario lets a call raise, a class of exceptions or an exception; without it a
+                ``ConnectionError``. Give what your client raises when the provider does not answer, since a job that
+                catches that exception alone is put on trial by no other.
             reads: Functions that only look something up, for example ``["balance"]``: answered, but no effects.
             answers: Answers by function: a value, or a callable that gets the call's arguments and may raise. A
                 function inside of something is named with a dot, for example ``{"api.charge": {"status": "paid"}}``.
             named: The same, by keyword, where a function has no name of these options.
 
         Raises:
-            ConfigurationError: If ``key`` is neither a name nor a function, ``reads`` or an answer name what ``like``
-                does not have, an answer is ``None`` where its function returns something, or given twice, or ``like``
-                has one of the recorder's own names.
+            ConfigurationError: If ``key`` is neither a name nor a function, ``fails`` no exception, ``key``, ``reads``
+                or an answer name what ``like`` does not have, an answer is ``None`` where its function returns
+                something, or given twice, or ``like`` is a function, or has one of the recorder's own names.
         """
         require(not isinstance(reads, str), f"reads= is a list of names: reads=[{reads!r}]")
+        check_failure("fails=", fails)
+        self._keyed = keyed(key)
         given = {} if answers is None else answers
         told = f"answers= is a mapping of names to answers, no {type(given).__name__}"
         require(isinstance(given, Mapping), f"{told}: answers={{'charge': …}}")
         for name in named:
             require(name not in given, f"{name!r} has two answers: give it in answers= or by its name")
         if like is not None:
+            check_whole(like)
             check_own(OWN, like)
             check_names("EffectRecorder({}=…)", named, like)
             check_names("EffectRecorder(answers={{{!r}: …}})", given, like)
             check_names("EffectRecorder(reads=[{!r}])", reads, like)
             for name, answer in {**given, **named}.items():
                 check_answer(name, answer, like)
+            if isinstance(key, str) and key != KEY:
+                check_key(f"EffectRecorder(key={key!r})", key, {named_as(like): like})
             self.__name__ = named_as(like)
         self._reads = frozenset(reads)
-        self._keyed = keyed(key)
         self._like = like
         self._fails = fails
         self._answers = {**given, **named}
-        self._lock = threading.RLock()
-        self._given: dict[tuple[str, str | None], Any] = {}
-        self._asked: dict[tuple[str, str], Any] = {}
-        self.calls: list[Effect] = []
+        self._memory = Memory()
 
     def __getattr__(self, name: str) -> Any:
         """Return a function that is an effect.
@@ -164,7 +134,15 @@ class EffectRecorder:
         return self.call(ITSELF, *arguments, **named)
 
     def call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
-        """Write an effect down and answer it.
+        """Write an effect down and answer it: what a function of the recorder does, by the function's name.
+
+        Args:
+            name: The function's name.
+            arguments: What it is called with.
+            named: What it is called with by name, the downstream key too.
+
+        Returns:
+            The answer; of a key that is known, the one that it got the first time.
 
         Raises:
             EffectFailed: Where a scenario lets it fail.
@@ -178,11 +156,15 @@ class EffectRecorder:
         if name in self._reads:
             look = partial(self._look, asked, worker)
             return look() if process is None else process.read(name, look)
-        act = partial(self._happen, self._keyed(asked), worker)
-        return act() if process is None else process.effect(name, act, lambda: self._failure(name))
+        with self._memory.noting():
+            keyed_call = self._keyed(asked)
+        act = partial(self._happen, keyed_call, worker)
+        return act() if process is None else process.effect(name, act, lambda: failure(self._fails, name))
 
-    def _failure(self, name: str) -> Exception:
-        return self._fails if isinstance(self._fails, Exception) else self._fails(f"{name}: the provider is down")
+    @property
+    def calls(self) -> list[Effect]:
+        """Every call that came."""
+        return self._memory.calls
 
     @property
     def effects(self) -> list[Effect]:
@@ -190,32 +172,45 @@ class EffectRecorder:
         return [call for call in self.calls if call.happened]
 
     def count(self, name: str | None = None) -> int:
-        """Return how many effects of that name happened, or of all."""
+        """Return how many effects happened.
+
+        Args:
+            name: Of this function alone; without it, of all.
+
+        Returns:
+            The number: a call that repeated a key, was refused, or only read is none.
+
+        Raises:
+            ConfigurationError: If what it stands in for has no such function: none would be counted.
+        """
+        if name is not None and self._like is not None and all(call.name != name for call in self.calls):
+            check_names("count({!r})", [name], self._like)
         return sum(name in (None, effect.name) for effect in self.effects)
 
     def clear(self) -> None:
         """Forget everything, as if no call had come."""
-        with self._lock:
-            self.calls.clear()
-            self._given.clear()
-            self._asked.clear()
+        self._memory = Memory()
 
     def _look(self, asked: Asked, worker: str) -> Any:
-        with self._lock:
-            number = len(self.calls) + 1
-            named, answer = dict(asked.named), self._made_up(asked.function, number)
-            read = Effect(asked.function, None, asked.arguments, named, worker, number, read=True, made_up=answer)
-            self.calls.append(read)
+        memory = self._memory
+        with memory.lock:
+            number = len(memory.calls) + 1
+            name, named = asked.function, dict(asked.named)
+            answer = self._made_up(name, number)
+            memory.add(
+                Effect(name, None, asked.arguments, named, worker, number, read=True, function=name, made_up=answer)
+            )
         return _own(self._answer(asked, number))
 
     def _happen(self, asked: Asked, worker: str) -> Any:
-        process = CURRENT.get()
+        process, memory = CURRENT.get(), self._memory
         name, key = asked.function, asked.key
-        compared = plain([asked.arguments, asked.named])
-        with self._lock:
-            first = None if key is None else self._asked.setdefault((name, key), compared)
-            known = key is not None and (name, key) in self._given
-            number, at = len(self.calls) + 1, 0
+        compared = plain(asked.compared)
+        with memory.lock:
+            first = None if key is None else memory.first.setdefault((name, key), compared)
+            number, at = len(memory.calls) + 1, 0
+            owner = number if key is None else memory.owners.get((name, key), number)
+            known = owner != number
             if process is not None:
                 told = (
                     f" again, as {key}: nothing happens"
@@ -234,23 +229,23 @@ class EffectRecorder:
                 number,
                 known,
                 at,
-                _in_step(),
+                bool(running_step()),
                 differs=key is not None and not same(first, compared),
                 job=JOB.get(),
-                made_up=self._made_up(name, number),
+                function=name,
+                made_up=self._made_up(name, owner),
             )
-            self.calls.append(call)
-            if known:
-                return _own(self._given[name, key])
-        # Outside of the lock: the answer may be a callable that stands still itself.
+            memory.add(call)
+            if key is not None and (name, key) in memory.answers:
+                return _own(memory.answers[name, key])
+        # Outside of the lock: the answer may be a callable that stands still. So a key that comes meanwhile does not
+        # wait for it, else its worker would stand for ever: it makes an answer of its own, and the first one stays.
         try:
-            answer = self._answer(asked, number)
+            answer = self._answer(asked, owner)
         except Exception:
-            with self._lock:
-                self.calls[number - 1] = replace(call, refused=True)
+            memory.refuse(call)
             raise
-        with self._lock:
-            return _own(answer if key is None else self._given.setdefault((name, key), answer))
+        return _own(memory.answer(call, answer))
 
     def _made_up(self, name: str, number: int) -> dict[str, str] | None:
         return None if name in self._answers else {"id": f"{name}-{number}"}
@@ -262,8 +257,19 @@ class EffectRecorder:
         if isinstance(made, Exception):
             raise made
         if made is not answer:
-            check_answer(name, made, self._like)
+            with self._memory.noting():
+                check_answer(name, made, self._like)
         return made
+
+
+def fails_by_default(recorder: EffectRecorder) -> bool:
+    """Return whether nobody said what its calls fail with. No attribute: every name of it may be the gateway's."""
+    return recorder._fails is None  # noqa: SLF001 - said here
+
+
+def mistakes_of(recorder: EffectRecorder) -> list[ConfigurationError]:
+    """Return what its calls showed that it was given wrongly."""
+    return recorder._memory.mistakes  # noqa: SLF001 - as above
 
 
 def _own(answer: Any) -> Any:
@@ -308,13 +314,3 @@ def same(one: Any, other: Any) -> bool:
         return bool(one == other)
     except Exception:  # noqa: BLE001 - whatever a class of somebody's raises
         return repr(one) == repr(other)
-
-
-def _in_step() -> bool:
-    """Return whether a step's function is what calls: the frames of `onceq.steps` stand below it then."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - what `traceback.walk_stack` uses, without its cost
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "onceq.steps":
-            return True
-        frame = frame.f_back
-    return False

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceq.testing.diagnosis import Diagnosis, Finding
-from onceq.testing.timeline import TIMES, WIDEST, short_keys
+from onceq.testing.timeline import TIMES, short_keys
+from onceq.testing.wording import WIDEST, numbered, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 # A picture that is longer than this is cut in the middle.
 MOST_LINES = 70
+FAILS_BY_DEFAULT = (
+    "  Calls failed with ConnectionError, the default: say with fails= (--fails) what your client raises."
+)
 # Of the longest group of scenarios, "two jobs".
 GROUP_WIDTH = 8
 
@@ -60,12 +64,14 @@ class Report:
         results: A result for each scenario, in order.
         effects: How many effects of each name one job has.
         uncounted: What the job wrote by itself, undisturbed, that nobody counted: it may be there twice.
+        fails_by_default: Whether a recorder's calls failed with what nobody said that they raise.
     """
 
     subject: str
     results: list[Result]
     effects: dict[str, int]
     uncounted: Sequence[str] = ()
+    fails_by_default: bool = False
 
     @property
     def ok(self) -> bool:
@@ -89,30 +95,49 @@ class Report:
             default=None,
         )
 
-    def text(self, *, verbose: bool = False) -> str:
-        """Return the whole report; ``verbose`` gives each scenario a line, and shows every attempt."""
-        return "\n".join([*self.verdict(), "", *self.table(verbose=verbose), *self.picture(verbose=verbose)])
+    def text(self, *, verbose: bool = False, columns: int | None = None) -> str:
+        """Return the whole report: the verdict, the table of scenarios, and the picture of what is wrong.
+
+        Args:
+            verbose: Whether to give each scenario a line, and to show every attempt.
+            columns: How wide it may be; without it lines are as long as they are, and the picture 120 columns wide.
+
+        Example:
+            >>> print(Report("charge_order", [], {"charge": 1}).text())
+            charge_order takes effect once: 0 scenarios, charge x1 in each
+            <BLANKLINE>
+        """
+        picture = self.picture(columns or WIDEST, verbose=verbose)
+        lines = [*self.verdict(), "", *self.table(verbose=verbose), *picture]
+        return "\n".join(lines if columns is None else [part for line in lines for part in wrapped(line, columns)])
 
     def verdict(self) -> list[str]:
-        """Return the summary, and beneath it what to do, if anything is wrong."""
-        return [self.summary(), *(f"  what to do: {one.advice}" for one in [self.diagnosis] if one is not None)]
+        """Return the summary, and beneath it what to do, if anything is wrong.
+
+        Example:
+            >>> Report("charge_order", [], {"charge": 1}).verdict()
+            ['charge_order takes effect once: 0 scenarios, charge x1 in each']
+        """
+        beneath = [f"  what to do: {one.advice}" for one in [self.diagnosis] if one is not None]
+        return [self.summary(), *beneath, *([FAILS_BY_DEFAULT] if self.ok and self.fails_by_default else [])]
 
     def summary(self) -> str:
         """Return one line."""
-        ran = sum(result.played for result in self.results)
+        ran = numbered(sum(result.played for result in self.results), "scenario")
         failed = sum(not result.ok for result in self.results)
         if not failed:
             counted = ", ".join(f"{name} x{number}" for name, number in self.effects.items())
             beside = f". Not counted: {', '.join(self.uncounted)}" if self.uncounted else ""
-            return f"{self.subject} takes effect once: {ran} scenarios, {counted} in each{beside}{self._unplayed()}"
+            return f"{self.subject} takes effect once: {ran}, {counted} in each{beside}{self._unplayed()}"
         found = "" if self.diagnosis is None else self.diagnosis.told
-        return f"{self.subject} does not take effect once: {failed} of {ran} scenarios fail. {found}"
+        fail = f"{failed} of {ran} fail{'s' * (failed == 1)}"
+        return f"{self.subject} does not take effect once: {fail}. {found}{self._unplayed()}"
 
     def _unplayed(self) -> str:
         """Say how many scenarios nothing is known of."""
         number = sum(not result.played for result in self.results)
         told = "in which one worker waits for another that stands still: is there a lock, or a pool, in the module?"
-        return f". Not played: {number} scenario{'s' * (number != 1)} {told}" if number else ""
+        return f". Not played: {numbered(number, 'scenario')} {told}" if number else ""
 
     def table(self, *, verbose: bool = False) -> list[str]:
         """Return a line for each scenario; of those where all is well their number in each group, unless verbose."""
@@ -143,7 +168,7 @@ class Report:
         if len(lines) > MOST_LINES:
             half = MOST_LINES // 2
             lines = [*lines[:half], f"      … {len(lines) - 2 * half} lines …", *lines[-half:]]
-        return ["", f"{worst.name}:", "", *(f"  {line}" for line in lines), "", *_records(worst.run)]
+        return ["", f"{short_keys(worst.name)}:", "", *(f"  {line}" for line in lines), "", *_records(worst.run)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the same as plain values."""

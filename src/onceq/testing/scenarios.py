@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onceq.testing.clock import A_DAY
-from onceq.testing.directors import at_effects, dying_in_the_job
+from onceq.testing.directors import at_effects, dying_in_the_job, go_in_step
 from onceq.testing.points import ANSWER, Move
-from onceq.testing.process import go_in_step
 from onceq.testing.trial import Scenario, Trial
 from onceq.testing.two_jobs import (
     first_of_two_fails,

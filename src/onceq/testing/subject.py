@@ -268,7 +268,7 @@ def _run(process: Process, seen: Seen, told: str, call: Callable[[], Any], **sta
     except Crash:
         raise
     except BaseException as error:
-        said = timeline.add(name, Kind.RETURN, f"{type(error).__name__}: {error}")
+        said = timeline.add(name, Kind.ERROR, f"{type(error).__name__}: {error}")
         seen.returns.append(Return(started, None, error, said.number))
         raise
     finally:

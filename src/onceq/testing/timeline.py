@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from onceq.testing.wording import WIDEST, since
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,9 +20,8 @@ if TYPE_CHECKING:
 
 LANE_WIDTH = 30
 NARROWEST = 16
-AT_WIDTH = 12  # as wide as a day in seconds
+AT_WIDTH = 12  # as wide as the seconds of an hour, and as sixty days in hours
 LONGEST_WORD = 20
-WIDEST = 120
 WORLD = ""
 RECEIVES = "receives "
 TIMES = "×"  # noqa: RUF001 - the sign itself, which no letter is meant by
@@ -41,6 +42,7 @@ class Kind(StrEnum):
     FAULT = "fault"
     DEATH = "death"
     RETURN = "return"
+    ERROR = "error"  # the job raised
     RAISE = "raise"  # the invocation failed
     TIME = "time"
     ANSWER = "answer"
@@ -56,6 +58,7 @@ PREFIXES = {
     Kind.FAULT: "✗ ",
     Kind.DEATH: "✗ ",
     Kind.RETURN: "returns ",
+    Kind.ERROR: "raises ",
     Kind.RAISE: "✗ fails: ",
     Kind.ANSWER: "→ ",
     Kind.ACKNOWLEDGED: "→ ",
@@ -173,7 +176,7 @@ class Timeline:
         return _folded(self.entries) if folded else self.entries
 
     def _at(self, entry: Entry) -> str:
-        return f"{(entry.at_ms - self.began_ms) / 1000:+{AT_WIDTH - 2}.3f} s"
+        return f"{since((entry.at_ms - self.began_ms) / 1000):>{AT_WIDTH}}"
 
 
 def words(entry: Entry) -> str:

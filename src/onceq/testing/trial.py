@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from onceq.testing.contents import tables
 from onceq.testing.done import distinct
 from onceq.testing.errors import StandsStill
 from onceq.testing.outcome import Outcome
 from onceq.testing.points import Move, Point
+from onceq.testing.process import REFUSED
 from onceq.testing.timeline import RECEIVES, Kind
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from onceq.testing.done import Done
     from onceq.testing.errors import NeverSettled
     from onceq.testing.mailbox import Letter
+    from onceq.testing.memory import Effect
     from onceq.testing.process import Worker
     from onceq.testing.subject import Seen, Start
     from onceq.testing.timeline import Timeline
@@ -50,7 +53,9 @@ class Run:
         given_up: For how many jobs their messages' receives were used up by what was made to go wrong.
         seen: Starts, ends and events.
         items: What stands in the consumer's own table at the end.
-        made_up: What recorders made up as answers, the first one of each function.
+        made_up: The first call of each function whose answer the recorder made up.
+        tables: Names of the tables that there are at the end.
+        answers: All the texts that recorders made up.
         repeated: Whether a provider was called again with a key that it knew.
         differing: Names of the effects that came with one key and other arguments.
         in_vain: Names of the effects that one start called twice under one key.
@@ -81,7 +86,9 @@ class Run:
     stranded: list[Letter] = field(default_factory=list)
     given_up: int = 0
     items: list[str] = field(default_factory=list)
-    made_up: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    made_up: Mapping[str, Effect] = field(default_factory=dict)
+    tables: frozenset[str] = frozenset()
+    answers: frozenset[str] = frozenset()
     repeated: bool = False
     differing: tuple[str, ...] = ()
     in_vain: tuple[str, ...] = ()
@@ -100,6 +107,14 @@ class Run:
     def start_of(self, effect: Done) -> Start | None:
         """Return the start that an effect belongs to; ``None`` if it is not known."""
         return self.seen.start_of(effect.worker, effect.job, effect.at)
+
+    @property
+    def only_reads_failed(self) -> bool:
+        """Whether something was made to go wrong, and nothing but requests that only look something up."""
+        calls = [point.call for point in self.points if point.call is not None]
+        reads = {f"{REFUSED}{call}" for call in calls if not call.is_write}
+        faults = {one.what for one in self.timeline.entries if one.kind in (Kind.FAULT, Kind.DEATH)}
+        return bool(faults) and faults <= reads
 
     def kept(self, name: str, job: str | None = None) -> int:
         """Return how many there were when nothing was left to be delivered."""
@@ -181,9 +196,9 @@ class Trial:
         return {number: move}
 
     @property
-    def strayed(self) -> bool:
-        """Whether the run did not come by a point where something was to go wrong."""
-        return {*self.planned} - self.made != set()
+    def unmade(self) -> set[int]:
+        """The numbers of the points where something is to go wrong and has not."""
+        return {*self.planned} - self.made
 
     def deliver(self, *letters: Letter, moves: dict[int, Move] | None = None) -> None:
         """Deliver messages, in one batch; what goes wrong goes wrong at these points."""
@@ -200,7 +215,7 @@ class Trial:
 
     def drain_until_made(self) -> None:
         """Deliver until all has gone wrong that is planned, or nothing is left."""
-        self.environment.drain(only=lambda one: self.strayed and self.tried.is_mine(one), director=self.direct)
+        self.environment.drain(only=lambda one: bool(self.unmade) and self.tried.is_mine(one), director=self.direct)
 
     def redeliver(self, letter: Letter) -> None:
         """Deliver a message again, acknowledged or not."""
@@ -253,12 +268,14 @@ class Trial:
             seen=environment.seen,
             items=self.tried.items(environment),
             alive_ms=environment.mailbox.timeout_of(self.home) * 1000,
-            made_up={one.name: one.made_up for one in reversed(calls) if one.made_up is not None},
+            made_up={one.name: one for one in reversed(calls) if one.made_up is not None},
+            tables=frozenset(tables()),
+            answers=frozenset(text for one in calls for text in (one.made_up or {}).values()),
             repeated=any(one.repeated for one in calls),
             differing=tuple(outcome.differing()),
             in_vain=tuple(outcome.in_vain()),
             framework=outcome.framework,
-            strayed=self.strayed,
+            strayed=bool(self.unmade),
             warm=scenario.warm,
             error=error,
             blocked=isinstance(error, StandsStill) and len(timeline.under_way) > 1,

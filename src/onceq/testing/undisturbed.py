@@ -7,6 +7,8 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from onceq.testing.diagnosis import Diagnosis, Hints, Own
+from onceq.testing.done import leaves
+from onceq.testing.recorder import plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -119,15 +121,18 @@ def _without(text: str, value: str) -> str:
     return re.sub(rf"(?<!\w){re.escape(text)}(?!\w)", "", value)
 
 
-def derived(alone: Run, after: Run) -> frozenset[str]:
+def derived(alone: Run, later: Run, after: Run) -> frozenset[str]:
     """Return the items that a job wrote in another way where another one had written them before.
 
     Args:
         alone: The run of the job by itself.
+        later: Another such run, of another message at another time: what differs there follows nothing that was read.
         after: The run of another job, and of this one after it.
     """
-    one, other = _last_parts(alone), _last_parts(after)
-    return frozenset(item for item, part in one.items() if other.get(item, part) != part)
+    one, other, both = _last_parts(alone), _last_parts(later), _last_parts(after)
+    items = {item for item, _ in one} & {item for item, _ in both}
+    steady = [at for at in {**one, **both} if at[0] in items and one.get(at) == other.get(at)]
+    return frozenset(at[0] for at in steady if both.get(at) != one.get(at) and not _is_made_up(both.get(at), after))
 
 
 def swayed(before: Own, alone: Run, after: Run) -> frozenset[str]:
@@ -149,11 +154,22 @@ def swayed(before: Own, alone: Run, after: Run) -> frozenset[str]:
     return frozenset(name for name in names if both.get(name, 0) != before.counts.get(name, 0) + one.get(name, 0))
 
 
-def _last_parts(run: Run) -> dict[str, Any]:
-    """Return what the job that started last wrote, by item."""
+def most_of(names: Collection[str], runs: Sequence[Run]) -> dict[str, int]:
+    """Return how many effects of each of these names the run has that has the most of it."""
+    return {name: max(run.distinct(name) for run in runs) for name in names}
+
+
+def _is_made_up(value: Any, run: Run) -> bool:
+    """Return whether a recorder answered with it, which counts its calls."""
+    return isinstance(value, str) and value in run.answers
+
+
+def _last_parts(run: Run) -> dict[tuple[str, Path], Any]:
+    """Return the values that the job that started last wrote, by item and place."""
     worker = run.seen.starts[-1].worker if run.seen.starts else ""
     calls = [one.call for one in run.timeline.entries if one.worker == worker and one.call is not None and one.landed]
-    return {write.item: write.part for call in calls for write in call.writes if write.table not in run.framework}
+    parts = {write.item: write.part for call in calls for write in call.writes if write.table not in run.framework}
+    return {(item, place): value for item, part in parts.items() for place, value in leaves(plain(part))}
 
 
 def is_after_completion(run: Run) -> bool:

@@ -20,6 +20,7 @@ from onceq.testing.diagnosis import Diagnosis, Finding, Own
 from onceq.testing.errors import StandsStill
 from onceq.testing.staged import TRANSACTION
 from onceq.testing.timeline import Kind
+from onceq.testing.wording import numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,11 +82,17 @@ def _raised(run: Run) -> str:
 
 def _effects(run: Run, hints: Hints) -> Iterator[Finding]:
     jobs = [hints.own.get(number) or Own("", hints.expected) for number in run.numbers]
+    swayed = hints.swayed.get(run.numbers[-1], {}) if run.numbers else {}
     names = [name for own in jobs for name in own.counts]
     for name in dict.fromkeys([*names, *(effect.name for effect in run.effects)]):
-        if run.jobs > 1 and name in hints.swayed:
+        if run.jobs > 1 and name in swayed:
+            if run.distinct(name) > swayed[name]:
+                told = f"{name}: {run.distinct(name)} times, and {swayed[name]} where one job comes after the other"
+                yield Finding(Diagnosis.OVERWRITES, told)
             continue
         counts = sorted(own.counts.get(name, 0) for own in jobs)
+        if not any(counts) and hints.remembers is None and _comes_alone(run, name):
+            continue
         # Whichever the excused ones are.
         least = sum(counts[: max(0, len(jobs) - _excused(run))])
         if run.distinct(name) > sum(counts):
@@ -97,13 +104,18 @@ def _effects(run: Run, hints: Hints) -> Iterator[Finding]:
     yield from _mixed_up(run, jobs)
 
 
+def _comes_alone(run: Run, name: str) -> bool:
+    """Return whether what no undisturbed run has is committed with a completion, or stands beside no lost answer."""
+    return run.only_reads_failed or all(effect.commit for effect in run.effects if effect.name == name)
+
+
 def _in_several_starts(run: Run) -> Iterator[Finding]:
     """Find what may start at most once and has its effect in each of several starts."""
-    starts: dict[tuple[str, str], set[Start | None]] = {}
+    starts: dict[tuple[str, str, tuple[str, ...]], set[Start | None]] = {}
     for effect in run.effects:
         if effect.once and effect.key is None:
-            starts.setdefault((effect.name, effect.job), set()).add(run.start_of(effect))
-    for (name, _), several in starts.items():
+            starts.setdefault((effect.name, effect.job, effect.steps), set()).add(run.start_of(effect))
+    for (name, *_), several in starts.items():
         if len(several) > 1:
             yield Finding(Diagnosis.STARTED_TWICE, f"{name} in each of {len(several)} starts")
 
@@ -142,7 +154,7 @@ def _excused(run: Run) -> int:
 
 def _too_many(run: Run, hints: Hints, name: str, expected: int, job: str | None = None) -> Finding:
     done = [effect for effect in run.effects if effect.name == name and job in (None, effect.job)]
-    evidence = f"{_named(name, job)}: {run.distinct(name, job)} times instead of {expected}"
+    evidence = f"{_named(name, job)}: {numbered(run.distinct(name, job), 'time')} instead of {expected}"
     if hints.falsy:
         return Finding(Diagnosis.FALSY_RESULT, evidence)
     if not expected and hints.remembers is None:
@@ -152,7 +164,8 @@ def _too_many(run: Run, hints: Hints, name: str, expected: int, job: str | None 
         return Finding(Diagnosis.TWICE, f"{evidence}, staged again inside one attempt")
     if len(keys) > 1 and None not in keys:
         told = f"{evidence}, with the keys {keys[0]} and {keys[1]}"
-        return Finding((*hints.varies, Diagnosis.KEY_FROM_ATTEMPT)[0], told)
+        changed = Diagnosis.ERROR_PATH if _is_instead(run, done) else Diagnosis.KEY_FROM_ATTEMPT
+        return Finding((*hints.varies, changed)[0], told)
     if hints.remembers is None:
         diagnosis = _of_a_job(run, hints, done)
         is_again = diagnosis is Diagnosis.STARTED_TWICE and _is_in_one_start(run, done)
@@ -165,6 +178,17 @@ def _is_staged_again(done: list[Done], hints: Hints) -> bool:
     commits = [effect.commit for effect in done if effect.commit]
     most = max((own.counts.get(done[0].name, 0) for own in hints.own.values()), default=0)
     return any(commits.count(commit) > most for commit in commits)
+
+
+def _is_instead(run: Run, done: list[Done]) -> bool:
+    """Return whether something else was asked for under another key, since a call before it in its start had failed."""
+    faults = [(one.worker, one.number) for one in run.timeline.entries if one.kind is Kind.FAULT]
+    for effect in done:
+        start = run.start_of(effect)
+        failed = start and any(worker == effect.worker and start.at < at < effect.at for worker, at in faults)
+        if failed and any(one.key != effect.key and one.asked != effect.asked for one in done):
+            return True
+    return False
 
 
 def _is_in_one_start(run: Run, done: list[Done]) -> bool:
@@ -204,7 +228,7 @@ def _named(name: str, job: str | None) -> str:
 
 
 def _too_few(run: Run, hints: Hints, name: str, expected: int, job: str | None = None) -> Finding:
-    evidence = f"{_named(name, job)}: {run.kept(name, job)} times instead of {expected}{_raised(run)}"
+    evidence = f"{_named(name, job)}: {numbered(run.kept(name, job), 'time')} instead of {expected}{_raised(run)}"
     if hints.forgotten:
         return Finding(Diagnosis.KEPT_IN_MEMORY, evidence)
     if run.jobs > 1 and (run.repeated or _is_sent_twice(run, name)):
@@ -234,7 +258,7 @@ def _records(run: Run, hints: Hints, *, starts_once: bool) -> Iterator[Finding]:
         causes = missing(run) or made_up(run)
         yield Finding(Diagnosis.NOT_COMPLETED, ". ".join([f"{record.pk} is {record.status}{said}", *causes]))
     if len(run.records) > run.jobs:
-        told = f"{len(run.records)} records for {run.jobs} job{'s' * (run.jobs > 1)}"
+        told = f"{numbered(len(run.records), 'record')} for {numbered(run.jobs, 'job')}"
         yield Finding((*hints.renames, Diagnosis.COMPLETED_TWICE)[0], told)
     if len(run.records) < run.jobs:
         why = [_reason(event) for _, event in run.seen.events if event.name in ("message.refused", "message.unserved")]

@@ -17,11 +17,12 @@ from onceq.testing.errors import NeverSettled
 from onceq.testing.events import attributes_of
 from onceq.testing.given import check_app, check_function, check_job_type, check_known
 from onceq.testing.invoking import Delivered, Invoker
-from onceq.testing.mailbox import Letter, Mailbox, check_letter
+from onceq.testing.mailbox import Letter, Mailbox
 from onceq.testing.points import Director, check_director, pass_all
 from onceq.testing.process import PATIENCE, Process, Sender, Worker
 from onceq.testing.subject import AppSubject, Seen, Subject, app_on, check_served
 from onceq.testing.timeline import WORLD, Kind, Timeline
+from onceq.testing.wording import lasting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -136,11 +137,11 @@ class Environment:
         Afterwards all is as before, but that the queues are empty.
         """
         before = self._app, self._subject, self._saved, self._starts_at
-        self._starts_at = at_ms
-        if subject is not None:
-            self.use(subject)
-        self.keep()
         try:
+            self._starts_at = at_ms
+            if subject is not None:
+                self.use(subject)
+            self.keep()
             yield
         finally:
             self._app, self._subject, _, self._starts_at = before
@@ -148,7 +149,17 @@ class Environment:
             self._saved = before[2]
 
     def use(self, subject: App | Subject) -> Self:
-        """Deliver to this application, or to another consumer, from now on."""
+        """Deliver to this application, or to another consumer, from now on.
+
+        Args:
+            subject: The application, or what makes the handler of another consumer.
+
+        Returns:
+            This environment.
+
+        Raises:
+            ConfigurationError: If this is neither.
+        """
         if not isinstance(subject, Subject):
             check_app(subject)
             subject = AppSubject(subject)
@@ -179,7 +190,15 @@ class Environment:
     # ------------------------------------------------------------------------------------------------- deliveries
 
     def enqueue(self, job_type: JobType[..., Any] | str, payload: Any, **options: Any) -> Letter:
-        """Send one job as `onceq.App.enqueue` does, and return the message as it lies in its queue.
+        """Send one job as `onceq.App.enqueue` does.
+
+        Args:
+            job_type: The job type, or its name.
+            payload: What it gets.
+            options: Those of `onceq.App.enqueue`, for example ``key=``.
+
+        Returns:
+            The message as it lies in its queue.
 
         Raises:
             ConfigurationError: If the application does not have the job type, or the template not its queue.
@@ -251,7 +270,19 @@ class Environment:
     def start(
         self, what: Letter | Iterable[Letter] | Mapping[str, Any], *, patience: float | None = None
     ) -> tuple[Worker, Delivered]:
-        """Invoke the consumer in a worker that stands still at each point until it is told to go on."""
+        """Invoke the consumer in a worker that stands still at each point until it is told to go on.
+
+        Args:
+            what: A message of the mailbox, or several of one queue; or an event.
+            patience: Real seconds that it may take from one point to the next; without it the environment's.
+
+        Returns:
+            The worker, which stands at its first point, and what it answers, which is empty until it has ended.
+
+        Raises:
+            ConfigurationError: If this cannot be delivered.
+            NeverSettled: If it does not come to its first point.
+        """
         subject, received = self._delivered_to(), self._invoker.receive(what)
         process = self.process()
         play, delivered = self._invoker.play(process, received, subject)
@@ -260,11 +291,21 @@ class Environment:
     def redeliver(self, letter: Letter, *, director: Director = pass_all, warm: bool = False) -> Delivered:
         """Deliver a message again, whether it is visible or not: as SQS may at any time.
 
-        One that was acknowledged comes once more, too: at-least-once delivery means that as well. The options are those
-        of `deliver`.
+        One that was acknowledged comes once more, too: at-least-once delivery means that as well.
+
+        Args:
+            letter: The message.
+            director: As for `deliver`.
+            warm: As for `deliver`.
+
+        Returns:
+            What the consumer answered.
+
+        Raises:
+            ConfigurationError: If this is no message of this environment since the last `reset`, or as for `deliver`.
         """
         __tracebackhide__ = True
-        check_letter(letter)
+        self.mailbox.check_came(letter)
         check_director(director)
         if letter in self.mailbox.letters:
             self.mailbox.come_early(letter)
@@ -329,7 +370,7 @@ class Environment:
     def pass_time(self, seconds: float) -> None:
         """Move the clock on, and say so in the timeline."""
         self.clock.advance(seconds)
-        self.timeline.add(WORLD, Kind.TIME, f"{seconds:g} s pass")
+        self.timeline.add(WORLD, Kind.TIME, f"{lasting(seconds)} pass")
 
     def _wait_until(self, at_ms: int) -> None:
         if at_ms > self.clock.now_ms():
@@ -346,7 +387,18 @@ class Environment:
         return records_of(self.settings.claims_table)
 
     def record(self, job_type: JobType[..., Any] | str, key: str | int) -> Record | None:
-        """Return a job's record."""
+        """Return a job's record.
+
+        Args:
+            job_type: The job type, or its name.
+            key: The idempotency key.
+
+        Returns:
+            The record, or ``None`` if there is none.
+
+        Raises:
+            ConfigurationError: If the job type is none.
+        """
         check_job_type(job_type, named=True)
         pk = pk_of(job_type if isinstance(job_type, str) else job_type.storage_name, str(key))
         return next((record for record in self.records() if record.pk == pk), None)
@@ -364,11 +416,31 @@ class Environment:
         return self.mailbox.lying_in(self.mailbox.dead)
 
     def redrive(self, letter: Letter) -> Letter:
-        """Move a dead letter, its note included, back to its queue, under a new message id, and return it."""
+        """Move a dead letter, its note included, back to its queue, under a new message id.
+
+        Args:
+            letter: What lies in a dead-letter queue.
+
+        Returns:
+            The new message.
+
+        Raises:
+            ConfigurationError: If it lies in none.
+        """
         return self.mailbox.back(letter)
 
     def stock(self, table: str) -> list[dict[str, Any]]:
-        """Return every item of a table, in DynamoDB's shape."""
+        """Return every item of a table.
+
+        Args:
+            table: The table's own name, as the template or a variable has it.
+
+        Returns:
+            The items in DynamoDB's shape, ``{"pk": {"S": "…"}}``.
+
+        Raises:
+            ConfigurationError: If there is no such table; it names those that there are.
+        """
         check_known("table", table, tables())
         return items_of(table)
 
