@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 SHORT: dict[str, Any] = {"max_duration": 5, "max_attempts": 2}
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give up soon on a message that comes back without using an attempt."""
+    monkeypatch.setattr("onceq.testing.world.MOST_ROUNDS", 15)
+
+
 def failing(job_type: JobType[..., Any], **given: Any) -> tuple[Diagnosis | None, str]:
     """Return what the proof of a job says of its undisturbed run."""
     with pytest.raises(NotEffectivelyOnce) as found:
@@ -113,6 +119,7 @@ def test_of_several_recorders_the_option_has_the_functions_own_name(nowhere: Pat
     assert "charge" not in told
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_made_up_answer_is_not_blamed_for_what_the_framework_says(nowhere: Path) -> None:
     """Nor for a job that asks to run later: what it says is the cause."""
     gateway = EffectRecorder()
@@ -218,6 +225,7 @@ def test_what_is_not_there_is_named(call: Callable[[], None], told: str, nowhere
     assert evidence.endswith(f". {told}: let it stand in template.yaml, and its name among the function's variables")
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_table_of_a_transaction_is_named(nowhere: Path) -> None:
     """One that onceq writes to for the job."""
 
@@ -238,6 +246,7 @@ def creates(name: str) -> None:
     )
 
 
+@pytest.mark.usefixtures("impatient")
 def test_of_several_tables_that_one_is_named_which_is_not_there() -> None:
     """Though nothing landed in the others either."""
 
