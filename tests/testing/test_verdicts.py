@@ -68,7 +68,7 @@ def locked(_payload: dict[str, Any], ctx: Context) -> None:
 
 def test_a_lock_of_the_module_is_told_and_not_judged(env: Environment) -> None:
     """In Lambda each process has its own: a worker of the proof that waits for another says nothing of the job."""
-    env.patience = 0.3
+    env.patience = 1.5  # a busy machine lets a worker that is not held up stand for a while, too
 
     report = prove_effectively_once(locked, {"id": "o-1"}, effects=gateway, app=App([locked]), env=env)
 
@@ -78,7 +78,7 @@ def test_a_lock_of_the_module_is_told_and_not_judged(env: Environment) -> None:
     assert told in report.summary()
     assert f"  ? {'zombie':<8}  {unplayed[0].name}" in report.table()
     assert [one["played"] for one in report.to_json()["scenarios"]].count(False) == len(unplayed)
-    assert env.patience == 0.3
+    assert env.patience == 1.5
 
 
 def test_what_is_slow_alone_is_waited_for_after_a_worker_that_waited(
