@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceq.codec import decode, encode
@@ -63,7 +62,7 @@ class Effects:
     """
 
     steps: Steps = field(default_factory=Steps)
-    transaction: Transaction = field(default_factory=partial(Transaction, of_a_job=True))
+    transaction: Transaction = field(default_factory=Transaction)
     stage: Stage | None = None
     keys_are_pruned: Callable[[], bool] = lambda: False
     sent: list[Sending] = field(default_factory=list)

@@ -147,7 +147,7 @@ def quicken_moto() -> None:
     conditions: Any = ConditionExpressionParser
     lex = conditions._lex_condition_expression  # noqa: SLF001 - moto's own
     lexed = remember(lambda text: tuple(lex(conditions(text, None, None))))
-    conditions._lex_condition_expression = lambda parser: deque(lexed(parser.condition_expression))  # noqa: SLF001
+    conditions._lex_condition_expression = lambda parser: deque(lexed(parser.condition_expression))  # noqa: SLF001 - as above
     kinds: dict[type, tuple[type, ...]] = {}
 
     def nodes(traverser: Any) -> tuple[type, ...]:
